@@ -63,7 +63,7 @@ bool take_tiles(const Program& program, planner::Plan& plan) {
 
 void check_tiles(const planner::Plan& plan, const Program& program) {
     for_each_tile(plan, program, [](const planner::Compute& compute, const Kernel& kernel) {
-        CHECK(kernel.tile == compute.tile) << kernel.name << " has not its step's tile";
+        CLEAVE_CHECK(kernel.tile == compute.tile) << kernel.name << " has not its step's tile";
     });
 }
 

@@ -133,7 +133,7 @@ private:
         const Quantization& q = graph_.weight(op.weights[0]).quantization;
         const Matrix x = q.dynamic_activations ? rounded_to_8_bits(in(op, 0)) : in(op, 0);
         Matrix out(x.rows, w.rows);
-        CHECK(x.columns == w.columns)
+        CLEAVE_CHECK(x.columns == w.columns)
             << op.name << ": " << x.columns << " features meet " << w.columns;
         for (int64_t t = 0; t < x.rows; ++t)
             for (int64_t o = 0; o < w.rows; ++o) {
@@ -239,7 +239,7 @@ private:
     Matrix add(const Op& op) const {
         Matrix out = in(op, 0);
         const Matrix& b = in(op, 1);
-        CHECK(out.data.size() == b.data.size()) << op.name << ": operands of unequal size";
+        CLEAVE_CHECK(out.data.size() == b.data.size()) << op.name << ": operands of unequal size";
         for (size_t i = 0; i < out.data.size(); ++i) out.data[i] += b.data[i];
         return out;
     }

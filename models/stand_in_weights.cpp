@@ -34,9 +34,9 @@ std::vector<std::byte> random_block(DType dtype, float around) {
 StandInWeights::StandInWeights(importer::Graph& graph) {
     int64_t most = 0;
     for (const importer::Weight& weight : graph.weights) {
-        CHECK(weight.packing == importer::Packing::kDense && !weight.data.has_data())
+        CLEAVE_CHECK(weight.packing == importer::Packing::kDense && !weight.data.has_data())
             << weight.name << " has data of its own";
-        CHECK(weight.dtype == graph.weights[0].dtype) << weight.name << " has another type";
+        CLEAVE_CHECK(weight.dtype == graph.weights[0].dtype) << weight.name << " has another type";
         most = std::max(most, weight.packed_bytes());
     }
     std::string name = (std::filesystem::temp_directory_path() / "cleave-weights-XXXXXX").string();

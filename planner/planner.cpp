@@ -57,8 +57,9 @@ private:
 
     static void prove(std::string_view pass, const Plan& plan) {
         const std::vector<Violation> found = find_violations(plan);
-        CHECK(found.empty()) << pass << " left a plan that is not sound: " << found.front().rule
-                             << ": " << found.front().message;
+        CLEAVE_CHECK(found.empty())
+            << pass << " left a plan that is not sound: " << found.front().rule << ": "
+            << found.front().message;
     }
 
     const PassControl& control_;

@@ -39,7 +39,7 @@ std::unique_ptr<KernelCompiler> make_named(std::string_view name, const GpuArch&
                                            const CompileOptions& options) {
     const auto* found = std::find_if(std::begin(kGpuCompilers), std::end(kGpuCompilers),
                                      [&](const GpuCompiler& c) { return c.name == name; });
-    CHECK(found != std::end(kGpuCompilers)) << "no GPU compiler is called " << name;
+    CLEAVE_CHECK(found != std::end(kGpuCompilers)) << "no GPU compiler is called " << name;
     return found->make(arch, options);
 }
 

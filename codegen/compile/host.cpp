@@ -99,7 +99,7 @@ public:
                              functions_.data(), &log);
         std::string reason = log ? log : "";
         if (log) llvm_.free_log(log);
-        CHECK(handle_) << "compiled kernels do not link: " << reason;
+        CLEAVE_CHECK(handle_) << "compiled kernels do not link: " << reason;
     }
     ~HostKernels() override {
         if (handle_) llvm_.unload(handle_);

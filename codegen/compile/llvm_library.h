@@ -15,11 +15,12 @@
 namespace cleave::codegen {
 
 // The functions of its ABI, without the prefix cleave_llvm_.
-#define CLEAVE_LLVM_FUNCTIONS(X)                                                                 \
-    X(version)                                                                                   \
-    X(host_cpu) X(host_features) X(knows_cpu) X(missing_features) X(options) X(compile)          \
-        X(free_result) X(load) X(unload) X(free_log) X(simt_compile) X(simt_load) X(simt_unload) \
-            X(knows_amdgpu) X(amdgpu_options) X(amdgpu_compile) X(amdgpu_inspect)
+#define CLEAVE_LLVM_FUNCTIONS(X)                                                                   \
+    X(version)                                                                                     \
+    X(host_cpu)                                                                                    \
+    X(host_features) X(knows_cpu) X(missing_features) X(options) X(compile) X(free_result) X(load) \
+        X(unload) X(free_log) X(simt_compile) X(simt_load) X(simt_unload) X(knows_amdgpu)          \
+            X(amdgpu_options) X(amdgpu_compile) X(amdgpu_inspect)
 
 struct LlvmLibrary {
     bool available = false;

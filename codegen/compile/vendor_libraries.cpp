@@ -116,7 +116,8 @@ Names nvrtc_names(const std::string& given) {
     for (const fs::path& toolkit : toolkits)
         for (const char* sub : {"lib64", "lib", "targets/x86_64-linux/lib"})
             add_folder(names, toolkit / sub, "libnvrtc");
-    if (std::string environment_folder = foreign_variable("VIRTUAL_ENV"); !environment_folder.empty())
+    if (std::string environment_folder = foreign_variable("VIRTUAL_ENV");
+        !environment_folder.empty())
         for (const fs::path& python : folders_like(fs::path(environment_folder) / "lib", "python"))
             add_python(names, python / "site-packages");
     add_beside_programs(names);

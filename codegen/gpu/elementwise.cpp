@@ -135,7 +135,7 @@ Kernel make_elementwise(const CopySpec& s, GpuStub& stub) {
 
 Kernel make_elementwise(const PrepareSpec& s, GpuStub& stub) {
     constexpr int64_t kRun = 8;  // a store of 16 bytes
-    CHECK(s.in % kRun == 0 && s.to_offset % kRun == 0) << "rows of whole copies";
+    CLEAVE_CHECK(s.in % kRun == 0 && s.to_offset % kRun == 0) << "rows of whole copies";
     StubWriter& w = stub.writer;
     stub.take(planner::elementwise_tile(stub.target.limits, s.in));
     stub.launch.grid[0] = rows_extent(s.count);

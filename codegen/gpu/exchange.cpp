@@ -135,10 +135,10 @@ Kernel make(const PeerAllReduceSpec& s, const GpuTarget& target) {
     w.note(fmt::format("shapes: {} partial values [rows, {}] for {} devices{}", s.slices.size(),
                        s.out, s.members, s.two_phase ? ", in two phases" : ""));
     w.note(fmt::format("dtype: values {}, sums f32", target.activations));
-    CHECK(!s.norm || (!s.two_phase && s.cut.unit == s.cut.row_bytes))
+    CLEAVE_CHECK(!s.norm || (!s.two_phase && s.cut.unit == s.cut.row_bytes))
         << "a norm of rows that lie in several blocks";
     // With a norm, a float of each warp for the row at hand and the one before it.
-    CHECK(target.limits.warp_width > 1) << target.device << " has no warps";
+    CLEAVE_CHECK(target.limits.warp_width > 1) << target.device << " has no warps";
     const int64_t words = s.norm ? 2 * (s.cut.threads / target.limits.warp_width) : 0;
     const Launch launch =
         write_cut(w, s.cut, s.devices, s.members, std::max(kSharedBytes, 4 * words));

@@ -50,7 +50,7 @@ void GpuStub::in_type(const View& x, bool prepared, const WeightFormat& weight) 
         writer.type("In", activations());
         return;
     }
-    CHECK(planner::has_whole_copies(0, x.stride, x.offset))
+    CLEAVE_CHECK(planner::has_whole_copies(0, x.stride, x.offset))
         << "prepared rows start every " << x.stride << " elements from " << x.offset << " on";
     writer.type("X", activations());
     writer.type("In", element_type(weight.staged(), "prepared activations"));
@@ -64,8 +64,8 @@ void GpuStub::take(const Tile& chosen) {
 }
 
 Kernel GpuStub::finish(std::string_view file, std::string_view call, std::string_view args_struct) {
-    CHECK(launch.shared_bytes <= tile.shared_bytes &&
-          launch.shared_bytes <= target.limits.shared_memory_per_block)
+    CLEAVE_CHECK(launch.shared_bytes <= tile.shared_bytes &&
+                 launch.shared_bytes <= target.limits.shared_memory_per_block)
         << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
         << " bytes of shared memory; its tile claims " << tile.shared_bytes << " of "
         << target.limits.shared_memory_per_block;
@@ -211,8 +211,9 @@ std::optional<Kernel> with_smaller_tile(const Kernel& kernel) {
     GpuTarget target = kernel.origin->target;
     target.tile = *kernel.origin->smaller;
     Kernel smaller = make_gpu_kernel(kernel.origin->spec, kernel.kind, kernel.fused, target);
-    CHECK(smaller.parameters == kernel.parameters) << kernel.name << " has other parameters with a "
-                                                   << "smaller tile";
+    CLEAVE_CHECK(smaller.parameters == kernel.parameters)
+        << kernel.name << " has other parameters with a "
+        << "smaller tile";
     smaller.launch.constant_args = kernel.launch.constant_args;
     return smaller;
 }

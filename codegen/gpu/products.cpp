@@ -48,7 +48,7 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
         if (factors && !shape.prepared) w.take_registers();
         w.constant("kTilesTogether", std::max<int64_t>(1, planner::kTokensTogether / tile.tokens));
     }
-    CHECK(many || !shape.prepared) << "few tokens take activations as they are";
+    CLEAVE_CHECK(many || !shape.prepared) << "few tokens take activations as they are";
     // Of many tokens they compute longer than a launch takes, and need their units to themselves.
     stub.overlaps = stub.fetches_ahead = !many;
     stub.has_ring = !many && tile.stages > 0;
@@ -70,7 +70,7 @@ void write_qkv_config(const QkvSpec& s, GpuStub& stub) {
     w.constant("kKvHeads", s.kv_heads.size());
     w.weight("Weight", s.q, s.in, "q, k and v");
     write_operands(s, stub);
-    CHECK(!s.q_rope || !s.k_rope || s.q_rope->interleaved == s.k_rope->interleaved)
+    CLEAVE_CHECK(!s.q_rope || !s.k_rope || s.q_rope->interleaved == s.k_rope->interleaved)
         << "rope turns other pairs of q than of k";
     w.constant("kQRotary", s.q_rope ? s.q_rope->rotary : 0);
     w.constant("kKRotary", s.k_rope ? s.k_rope->rotary : 0);

@@ -30,7 +30,7 @@ void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args)
         args.push_back(batch_arg(BatchField::kSequenceStarts, "sequence_starts"));
         args.push_back(batch_arg(BatchField::kNumSequences, "num_sequences"));
     } else if (attention_is_split(compute.tile)) {
-        CHECK(compute.scratch.valid()) << "attention splits the keys without scratch";
+        CLEAVE_CHECK(compute.scratch.valid()) << "attention splits the keys without scratch";
         args.push_back(scratch_arg(compute.scratch, "scratch"));
     }
     args.push_back(std::move(count));
@@ -44,7 +44,7 @@ std::optional<Instruction> lower_residual(const planner::Phase& phase, size_t st
     if (!c || c->path != planner::Path::kVendor || c->epilogue_inputs.empty()) return std::nullopt;
     const auto member = std::find(c->group.begin(), c->group.end(), device) - c->group.begin();
     if (member == std::ssize(c->group)) return std::nullopt;
-    CHECK(c->epilogue_inputs.size() == c->group.size()) << "a residual for each member";
+    CLEAVE_CHECK(c->epilogue_inputs.size() == c->group.size()) << "a residual for each member";
     const auto m = static_cast<size_t>(member);
     const planner::Range columns = phase.values[c->outputs[m].index()].box.back();
     AllReduceSpec spec;
@@ -65,7 +65,8 @@ std::optional<Instruction> lower_greedy(const planner::Plan& plan, planner::Devi
     const planner::PlacedValue& placed = plan.decode.values[plan.decode.outputs.front().index()];
     const int64_t vocabulary = plan.graph.value(placed.value).shape.back().value;
     const planner::Range columns = placed.box.back();
-    CHECK(columns.begin == 0 && (columns.end == vocabulary || columns.end == planner::kWhole))
+    CLEAVE_CHECK(columns.begin == 0 &&
+                 (columns.end == vocabulary || columns.end == planner::kWhole))
         << "the output device has all logits";
     return kernels.launch({}, make_gpu_helper(ArgmaxSpec{vocabulary}, target),
                           {value_arg({}, "logits"), scratch_arg(room, "tokens")});

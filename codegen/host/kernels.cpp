@@ -19,7 +19,7 @@ using planner::KernelKind;
 
 Kernel HostStub::finish(std::string_view file, std::string_view call,
                         std::string_view args_struct) {
-    CHECK(target.tile.shared_bytes == 0 || launch.shared_bytes <= target.tile.shared_bytes)
+    CLEAVE_CHECK(target.tile.shared_bytes == 0 || launch.shared_bytes <= target.tile.shared_bytes)
         << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
         << " bytes of scratch, its tile claims " << target.tile.shared_bytes;
     Kernel kernel = writer.finish(kind, fused, file, call, args_struct, launch);

@@ -16,14 +16,14 @@ namespace {
 void check_names(const Kernel& kernel, const std::vector<Arg>& args) {
     std::vector<std::string> names;
     for (const Arg& arg : args) names.push_back(arg.name);
-    CHECK(names == kernel.parameters)
+    CLEAVE_CHECK(names == kernel.parameters)
         << kernel.name << " takes (" << fmt::format("{}", fmt::join(kernel.parameters, ", "))
         << "), and is given (" << fmt::format("{}", fmt::join(names, ", ")) << ")";
 }
 
 uint64_t constant_args(const Kernel& kernel, const std::vector<Arg>& args) {
     constexpr size_t kBits = 64;
-    CHECK(args.size() <= kBits || !kernel.launch.overlaps)
+    CLEAVE_CHECK(args.size() <= kBits || !kernel.launch.overlaps)
         << kernel.name << " takes " << args.size() << " arguments";
     uint64_t mask = 0;
     for (size_t i = 0; i < std::min(args.size(), kBits); ++i)

@@ -11,7 +11,7 @@ static_assert(kMailReleaseFrom == planner::kMostPeerDevices &&
               kMailReleaseFrom + planner::kMostPeerDevices == kMailWhomMask + 1);
 
 int64_t peer_tag(bool is_prefill, planner::StepId step) {
-    CHECK(step.index() < kMailMeeting)
+    CLEAVE_CHECK(step.index() < kMailMeeting)
         << "step " << step.index() << " of a phase with exchanges by peer memory";
     return static_cast<int64_t>(step.index()) + (is_prefill ? kMailPrefill : 0);
 }

@@ -98,7 +98,7 @@ Epilogue read_epilogue(const StepReader& step, size_t first, ValueId value,
         EpilogueStep next = step_of(op, value);
         for (ValueId v : op.inputs) {
             if (v == value) continue;
-            CHECK(!next.other) << op.name << " does not read " << step.value_name(value);
+            CLEAVE_CHECK(!next.other) << op.name << " does not read " << step.value_name(value);
             next.other = step.view(v, step.columns(step.op(step.num_ops() - 1).outputs[0]).begin);
             args.push_back(step.input_arg(v, fmt::format("other[{}]", operands++)));
         }

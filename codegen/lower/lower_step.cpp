@@ -143,7 +143,7 @@ Projection trace(const StepReader& s, importer::ValueId value) {
         p.norm = op;
         op = &s.producer(op->inputs[0]);
     }
-    CHECK(op->kind == OpKind::kLinear) << op->name << " is no projection";
+    CLEAVE_CHECK(op->kind == OpKind::kLinear) << op->name << " is no projection";
     p.linear = op;
     return p;
 }
@@ -151,8 +151,8 @@ Projection trace(const StepReader& s, importer::ValueId value) {
 std::optional<NormSpec> head_norm(const StepReader& s, const Projection& p, int64_t head_dim) {
     if (!p.norm) return std::nullopt;
     int64_t group = p.norm->as<importer::RmsNormAttrs>().group;
-    CHECK(group == head_dim) << p.norm->name << " normalises " << group
-                             << " features, not a head of " << head_dim;
+    CLEAVE_CHECK(group == head_dim)
+        << p.norm->name << " normalises " << group << " features, not a head of " << head_dim;
     return s.norm(*p.norm);
 }
 
@@ -174,13 +174,13 @@ Lowered lower_qkv(const StepReader& s) {
     QkvSpec spec;
     spec.slab = s.slab();
     const int64_t dim = spec.slab.head_dim;
-    CHECK(wq.rows.size() % dim == 0 && wk.rows.size() % dim == 0)
+    CLEAVE_CHECK(wq.rows.size() % dim == 0 && wk.rows.size() % dim == 0)
         << append.name << ": shards are not whole heads";
     spec.in = wq.columns.size();
     spec.q_heads = wq.rows.size() / dim;
     spec.kv_heads = {wk.rows.begin / dim, wk.rows.end / dim};
-    CHECK(wv.rows.begin == spec.kv_heads.begin * spec.slab.v_head_dim &&
-          wv.rows.end == spec.kv_heads.end * spec.slab.v_head_dim)
+    CLEAVE_CHECK(wv.rows.begin == spec.kv_heads.begin * spec.slab.v_head_dim &&
+                 wv.rows.end == spec.kv_heads.end * spec.slab.v_head_dim)
         << append.name << ": k and v shards hold different heads";
     spec.q = s.format(wq);
     spec.k = s.format(wk);

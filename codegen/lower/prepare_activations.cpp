@@ -18,7 +18,7 @@ const WeightFormat& format_of(const QkvSpec& s) { return s.q; }
 Arg take_arg(std::vector<Arg>& args, std::string_view name) {
     const auto at =
         std::find_if(args.begin(), args.end(), [&](const Arg& arg) { return arg.name == name; });
-    CHECK(at != args.end()) << "a product without " << name;
+    CLEAVE_CHECK(at != args.end()) << "a product without " << name;
     Arg taken = *at;
     args.erase(at);
     return taken;
@@ -29,7 +29,7 @@ template <class Spec>
 void check_copied(const Spec& s, DType activations) {
     bool selects = false;
     if constexpr (requires { s.select; }) selects = s.select;
-    CHECK(!s.norm && !selects && format_of(s).staged() == activations)
+    CLEAVE_CHECK(!s.norm && !selects && format_of(s).staged() == activations)
         << "a product copies activations that are not what it reads";
 }
 
@@ -69,14 +69,15 @@ std::optional<Preparation> prepare_activations(const planner::Compute& compute, 
         [&](auto& s) -> std::optional<Preparation> {
             if constexpr (requires { s.prepared; }) {
                 if (compute.activations == ActivationPath::kPrepared) {
-                    CHECK(compute.scratch.valid()) << "activations are prepared without scratch";
+                    CLEAVE_CHECK(compute.scratch.valid())
+                        << "activations are prepared without scratch";
                     return take_preparation(s, lowered.args, compute.scratch);
                 }
                 check_copied(s, activations);
                 s.prepared = true;
                 return std::nullopt;
             }
-            CHECK(false) << "only products have activations to prepare";
+            CLEAVE_CHECK(false) << "only products have activations to prepare";
             return std::nullopt;
         },
         lowered.spec);

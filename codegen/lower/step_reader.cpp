@@ -40,8 +40,8 @@ const Op* StepReader::find(OpKind kind) const {
     for (importer::OpId id : compute_.ops) {
         const Op& op = plan_.graph.op(id);
         if (op.kind != kind) continue;
-        CHECK(!found) << op.name << ": two operators of kind " << importer::op_kind_name(kind)
-                      << " in a step";
+        CLEAVE_CHECK(!found) << op.name << ": two operators of kind "
+                             << importer::op_kind_name(kind) << " in a step";
         found = &op;
     }
     return found;
@@ -49,16 +49,16 @@ const Op* StepReader::find(OpKind kind) const {
 
 const Op& StepReader::only(OpKind kind) const {
     const Op* op = find(kind);
-    CHECK(op) << planner::kernel_kind_name(compute_.kernel) << " step without "
-              << importer::op_kind_name(kind);
+    CLEAVE_CHECK(op) << planner::kernel_kind_name(compute_.kernel) << " step without "
+                     << importer::op_kind_name(kind);
     return *op;
 }
 
 size_t StepReader::find_first(OpKind kind) const {
     size_t i = 0;
     while (i < num_ops() && op(i).kind != kind) ++i;
-    CHECK(i < num_ops()) << planner::kernel_kind_name(compute_.kernel) << " step without "
-                         << importer::op_kind_name(kind);
+    CLEAVE_CHECK(i < num_ops()) << planner::kernel_kind_name(compute_.kernel) << " step without "
+                                << importer::op_kind_name(kind);
     return i;
 }
 
@@ -77,7 +77,7 @@ const Op* StepReader::find_producer(ValueId value) const {
 
 const Op& StepReader::producer(ValueId value) const {
     const Op* op = find_producer(value);
-    CHECK(op) << "value " << plan_.graph.value(value).name << " is not made in its step";
+    CLEAVE_CHECK(op) << "value " << plan_.graph.value(value).name << " is not made in its step";
     return *op;
 }
 
@@ -91,8 +91,8 @@ planner::PlacedId StepReader::find_placed(const std::vector<planner::PlacedId>& 
 importer::Range StepReader::columns(ValueId value) const {
     planner::PlacedId id = find_placed(compute_.outputs, value);
     if (!id.valid()) id = find_placed(compute_.inputs, value);
-    CHECK(id.valid()) << "value " << plan_.graph.value(value).name
-                      << " is not an operand of its step";
+    CLEAVE_CHECK(id.valid()) << "value " << plan_.graph.value(value).name
+                             << " is not an operand of its step";
     importer::Range range = placed(id).box.back();
     if (range.end == planner::kWhole) range.end = width(value);
     return range;
@@ -104,7 +104,7 @@ int64_t StepReader::width(ValueId value) const {
 
 View StepReader::view(ValueId input, int64_t first_column) const {
     importer::Range held = columns(input);
-    CHECK(held.begin <= first_column)
+    CLEAVE_CHECK(held.begin <= first_column)
         << "value " << plan_.graph.value(input).name << " lacks column " << first_column;
     return {held.size(), first_column - held.begin};
 }
@@ -123,7 +123,7 @@ planner::WeightShardId StepReader::find_weight(const Op& op, size_t i) const {
 
 const planner::WeightShard& StepReader::weight(const Op& op, size_t i) const {
     planner::WeightShardId id = find_weight(op, i);
-    CHECK(id.valid()) << op.name << " lacks weight " << i << " on its device";
+    CLEAVE_CHECK(id.valid()) << op.name << " lacks weight " << i << " on its device";
     return plan_.weights[id.index()];
 }
 
@@ -145,35 +145,35 @@ NormSpec StepReader::norm(const Op& op) const {
 }
 
 const planner::KvSlab& StepReader::kv_slab() const {
-    CHECK(compute_.kv.valid()) << planner::kernel_kind_name(compute_.kernel)
-                               << " step without a KV slab";
+    CLEAVE_CHECK(compute_.kv.valid())
+        << planner::kernel_kind_name(compute_.kernel) << " step without a KV slab";
     return plan_.kv_slabs.at(compute_.kv.index());
 }
 
 SlabSpec StepReader::slab() const {
     const planner::KvSlab& slab = kv_slab();
-    CHECK(plan_.workload.kv_dtype) << "the plan's workload has no KV dtype";
+    CLEAVE_CHECK(plan_.workload.kv_dtype) << "the plan's workload has no KV dtype";
     return {slab.head_dim, slab.v_head_dim, slab.kv_heads.size(), slab.kv_heads.begin,
             *plan_.workload.kv_dtype};
 }
 
 Arg StepReader::input_arg(ValueId value, std::string name) const {
     planner::PlacedId id = find_placed(compute_.inputs, value);
-    CHECK(id.valid()) << "value " << plan_.graph.value(value).name
-                      << " is not an input of its step";
+    CLEAVE_CHECK(id.valid()) << "value " << plan_.graph.value(value).name
+                             << " is not an input of its step";
     return value_arg(id, std::move(name));
 }
 
 Arg StepReader::output_arg(ValueId value, std::string name) const {
     planner::PlacedId id = find_placed(compute_.outputs, value);
-    CHECK(id.valid()) << "value " << plan_.graph.value(value).name
-                      << " is not an output of its step";
+    CLEAVE_CHECK(id.valid()) << "value " << plan_.graph.value(value).name
+                             << " is not an output of its step";
     return value_arg(id, std::move(name));
 }
 
 Arg StepReader::weight_arg(const Op& op, size_t i, std::string name) const {
     planner::WeightShardId id = find_weight(op, i);
-    CHECK(id.valid()) << op.name << " lacks weight " << i << " on its device";
+    CLEAVE_CHECK(id.valid()) << op.name << " lacks weight " << i << " on its device";
     return codegen::weight_arg(id, std::move(name));
 }
 

@@ -16,7 +16,8 @@ namespace {
 
 float floating_at(std::span<const std::byte> data, DType dtype, int64_t i) {
     const size_t size = dtype_bits(dtype) / 8;
-    CHECK((static_cast<size_t>(i) + 1) * size <= data.size()) << "a scale outside its tensor";
+    CLEAVE_CHECK((static_cast<size_t>(i) + 1) * size <= data.size())
+        << "a scale outside its tensor";
     float value = 0;
     convert_elements(dtype, data.data() + i * size, DType::kF32, &value, 1);
     return value;
@@ -25,7 +26,7 @@ float floating_at(std::span<const std::byte> data, DType dtype, int64_t i) {
 // Element i of packed integers of 4 or 8 bits, as its bits; the lower half of a byte comes first.
 int bits_at(std::span<const std::byte> data, int64_t i, int bits) {
     const size_t byte = bits == 4 ? i / 2 : i;
-    CHECK(byte < data.size()) << "a quantised element outside its tensor";
+    CLEAVE_CHECK(byte < data.size()) << "a quantised element outside its tensor";
     int raw = std::to_integer<int>(data[byte]);
     return bits == 4 ? (i % 2 == 0 ? raw : raw >> 4) & 15 : raw;
 }
@@ -43,7 +44,7 @@ public:
           data_(reader.bytes(weight.data)),
           scales_(reader.bytes(q_.scales)) {
         const std::vector<int64_t>& s = weight.source_shape;
-        CHECK(s.size() == 2) << weight.name << ": quantised weights are matrices";
+        CLEAVE_CHECK(s.size() == 2) << weight.name << ": quantised weights are matrices";
         source_rows_ = weight.transposed ? s[1] : s[0];
         source_columns_ = weight.transposed ? s[0] : s[1];
         blocks_ = q_.block > 0 ? (source_columns_ + q_.block - 1) / q_.block : 1;
@@ -68,7 +69,7 @@ public:
         const int64_t first = element(row0_ + row, column0_ + column);
         if (first * bits_ % 8 != 0) return {};
         const size_t begin = first * bits_ / 8, size = count * bits_ / 8;
-        CHECK(begin + size <= data_.size()) << weight_.name << ": a row outside its tensor";
+        CLEAVE_CHECK(begin + size <= data_.size()) << weight_.name << ": a row outside its tensor";
         return data_.subspan(begin, size);
     }
     // Whether codes are whole bytes, contiguous along the columns of the source, not its rows.
@@ -79,8 +80,8 @@ public:
     void read_bytes(Range rows, Range columns, std::byte* to) const {
         const Range r{row0_ + rows.begin, row0_ + rows.end};
         const Range c{column0_ + columns.begin, column0_ + columns.end};
-        CHECK(r.end <= source_rows_ &&
-              (c.end - 1) * source_rows_ + r.end <= static_cast<int64_t>(data_.size()))
+        CLEAVE_CHECK(r.end <= source_rows_ &&
+                     (c.end - 1) * source_rows_ + r.end <= static_cast<int64_t>(data_.size()))
             << weight_.name << ": a row outside its tensor";
         read_transposed(data_.data(), source_rows_, r, c, DType::kUInt8, DType::kUInt8, to);
     }
@@ -91,7 +92,7 @@ public:
     const std::byte* scale_bytes(int64_t row, int64_t column) const {
         const size_t size = dtype_bits(q_.scale_dtype) / 8;
         const size_t at = scale_index(row0_ + row, column0_ + column) * size;
-        CHECK(at + size <= scales_.size()) << "a scale outside its tensor";
+        CLEAVE_CHECK(at + size <= scales_.size()) << "a scale outside its tensor";
         return scales_.data() + at;
     }
     // Only where the format has integer zero points.
@@ -101,7 +102,7 @@ public:
     const std::byte* zero_bytes(int64_t row, int64_t column) const {
         const size_t size = zero_bits_ / 8;
         const size_t at = zero_index(row0_ + row, column0_ + column) * size;
-        CHECK(at + size <= zeros_.size()) << "a zero point outside its tensor";
+        CLEAVE_CHECK(at + size <= zeros_.size()) << "a zero point outside its tensor";
         return zeros_.data() + at;
     }
     float zero(int64_t row, int64_t column) const {
@@ -119,7 +120,7 @@ public:
     }
     // A rectangle that a device holds may not begin within a block.
     void check_whole_blocks(Range columns) const {
-        CHECK(q_.block == 0 || columns.begin % q_.block == 0)
+        CLEAVE_CHECK(q_.block == 0 || columns.begin % q_.block == 0)
             << weight_.name << ": column " << columns.begin << " lies within a block";
         if (q_.block > 0 && column0_ % q_.block != 0)
             throw UserError(
@@ -253,8 +254,8 @@ void pack_quantized(const WeightReader& reader, const Weight& weight, Range rows
     const auto holds = [&](std::span<std::byte> part, int64_t row_bytes) {
         return static_cast<int64_t>(part.size()) == rows.size() * row_bytes;
     };
-    CHECK(holds(parts.codes, l.row_bytes) && holds(parts.scales, l.scale_row_bytes) &&
-          holds(parts.zero_points, l.zero_row_bytes))
+    CLEAVE_CHECK(holds(parts.codes, l.row_bytes) && holds(parts.scales, l.scale_row_bytes) &&
+                 holds(parts.zero_points, l.zero_row_bytes))
         << weight.name << ": the destination has another size than the rectangle";
     if (weight.quantization.rounded_from) return pack_rounded(reader, weight, rows, columns, parts);
     const Source source(reader, weight);

@@ -100,7 +100,7 @@ public:
           read_(weight.quantization.block > 0 ? columns : Range{0, weight.shape[1]}),
           block_(weight.quantization.block > 0 ? weight.quantization.block : weight.shape[1]),
           strips_(reader, weight, rows, read_) {
-        CHECK(columns.begin % block_ == 0 || weight.quantization.block == 0)
+        CLEAVE_CHECK(columns.begin % block_ == 0 || weight.quantization.block == 0)
             << weight.name << ": column " << columns.begin << " lies within a block";
         codes.resize(columns.size());
         scales.resize((read_.size() + block_ - 1) / block_);

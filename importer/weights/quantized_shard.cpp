@@ -15,7 +15,7 @@ constexpr int64_t kPartAlignment = 64;
 
 const QuantizedType& quantized_type(DType dtype) {
     const QuantizedType* type = find_quantized_type(dtype);
-    CHECK(type) << "no weight is quantised as " << dtype_name(dtype);
+    CLEAVE_CHECK(type) << "no weight is quantised as " << dtype_name(dtype);
     return *type;
 }
 
@@ -31,7 +31,7 @@ bool has_dynamic_activations(const Graph& graph) {
 
 QuantizedFormat quantized_format(const Weight& weight) {
     const Quantization& q = weight.quantization;
-    CHECK(weight.packing != Packing::kDense) << weight.name << ": not a quantised weight";
+    CLEAVE_CHECK(weight.packing != Packing::kDense) << weight.name << ": not a quantised weight";
     const QuantizedType& type = quantized_type(weight.dtype);
     QuantizedFormat f;
     f.code = type.code;

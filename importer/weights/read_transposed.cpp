@@ -109,7 +109,7 @@ void read_transposed(const std::byte* source, int64_t source_columns, Range rows
         case 64:
             return read_tiles<uint64_t>(source, source_columns, rows, columns, from, to,
                                         destination);
-        default: CHECK(false) << dtype_name(from) << ": no floating type of whole bytes";
+        default: CLEAVE_CHECK(false) << dtype_name(from) << ": no floating type of whole bytes";
     }
 }
 

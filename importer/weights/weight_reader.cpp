@@ -28,11 +28,11 @@ WeightReader::~WeightReader() = default;
 std::span<const std::byte> WeightReader::bytes(const DataRef& ref) const {
     if (ref.blob.valid()) {
         const std::vector<std::byte>& blob = graph_.blobs.at(ref.blob.index());
-        CHECK(ref.offset <= blob.size() && ref.length <= blob.size() - ref.offset)
+        CLEAVE_CHECK(ref.offset <= blob.size() && ref.length <= blob.size() - ref.offset)
             << "a weight reaches beyond its blob";
         return std::span(blob).subspan(ref.offset, ref.length);
     }
-    CHECK(ref.file.valid()) << "the bytes of a weight without data were asked for";
+    CLEAVE_CHECK(ref.file.valid()) << "the bytes of a weight without data were asked for";
     const SourceFile& file = graph_.files.at(ref.file.index());
     if (!file.present)
         throw UserError(
@@ -68,7 +68,8 @@ SourceMatrix source_matrix(const Weight& weight) {
         for (int64_t d : weight.source_shape) m.columns *= d;
         return m;
     }
-    CHECK(!weight.source_shape.empty()) << weight.name << ": a matrix without a source shape";
+    CLEAVE_CHECK(!weight.source_shape.empty())
+        << weight.name << ": a matrix without a source shape";
     m.columns = weight.source_shape.back();
     for (size_t i = 0; i + 1 < weight.source_shape.size(); ++i) m.rows *= weight.source_shape[i];
     return m;
@@ -78,7 +79,7 @@ Range within(Range part, Range whole, int64_t source_size) {
     int64_t begin = whole.empty() ? 0 : whole.begin;
     int64_t end = whole.empty() ? source_size : whole.end;
     Range r{begin + part.begin, begin + part.end};
-    CHECK(part.begin >= 0 && r.end <= end) << "a rectangle reaches beyond its weight";
+    CLEAVE_CHECK(part.begin >= 0 && r.end <= end) << "a rectangle reaches beyond its weight";
     return r;
 }
 
@@ -105,7 +106,7 @@ std::span<const std::byte> WeightReader::stored_bytes(WeightId id, Range rows) c
     const auto row_bytes = static_cast<size_t>(dtype_bytes(weight.dtype, source.columns));
     const size_t begin = static_cast<size_t>(r.begin) * row_bytes;
     const size_t size = static_cast<size_t>(r.size()) * row_bytes;
-    CHECK(begin <= data.size() && size <= data.size() - begin)
+    CLEAVE_CHECK(begin <= data.size() && size <= data.size() - begin)
         << weight.name << ": fewer bytes than its shape needs";
     return data.subspan(begin, size);
 }
@@ -127,7 +128,7 @@ void WeightReader::read(const Weight& weight, Range rows, Range columns, DType t
     if (vector) columns = Range{0, 1};
     if (rows.empty() || columns.empty()) return;
     const int64_t count = rows.size() * columns.size();
-    CHECK(static_cast<int64_t>(destination.size()) == dtype_bytes(to, count))
+    CLEAVE_CHECK(static_cast<int64_t>(destination.size()) == dtype_bytes(to, count))
         << weight.name << ": the destination has " << destination.size() << " bytes";
     if (weight.packing != Packing::kDense) {
         dequantize(*this, weight, rows, columns, to, destination);
@@ -136,16 +137,17 @@ void WeightReader::read(const Weight& weight, Range rows, Range columns, DType t
     if (vector && to == weight.dtype && !is_floating(to)) {  // integers of tensor operators
         const int64_t size = dtype_bits(to) / 8;
         const std::span<const std::byte> data = bytes(weight.data);
-        CHECK(size > 0 && static_cast<int64_t>(data.size()) >= rows.end * size)
+        CLEAVE_CHECK(size > 0 && static_cast<int64_t>(data.size()) >= rows.end * size)
             << weight.name << ": fewer bytes than its shape needs";
         std::memcpy(destination.data(), data.data() + rows.begin * size, destination.size());
         return;
     }
-    CHECK(is_floating(weight.dtype) && is_floating(to)) << weight.name << ": not a floating type";
+    CLEAVE_CHECK(is_floating(weight.dtype) && is_floating(to))
+        << weight.name << ": not a floating type";
     const SourceMatrix source = source_matrix(weight);
     const std::span<const std::byte> data = bytes(weight.data);
-    CHECK(static_cast<int64_t>(data.size()) >=
-          dtype_bytes(weight.dtype, source.rows * source.columns))
+    CLEAVE_CHECK(static_cast<int64_t>(data.size()) >=
+                 dtype_bytes(weight.dtype, source.rows * source.columns))
         << weight.name << ": fewer bytes than its shape needs";
     const size_t size = dtype_bits(weight.dtype) / 8;
     const size_t to_size = dtype_bits(to) / 8;

@@ -195,7 +195,7 @@ private:
         for (size_t i = 0; i < graph_.ops.size(); ++i)
             for (ValueId out : graph_.ops[i].outputs)
                 if (out == value) {
-                    CHECK(!forced_whole_[i])
+                    CLEAVE_CHECK(!forced_whole_[i])
                         << graph_.value(value).name << " is split though its producer is not";
                     forced_whole_[i] = true;
                 }
@@ -332,11 +332,11 @@ int64_t last_dimension(const importer::Value& value) {
 }
 
 std::vector<Range> split_units(int64_t units, int64_t granule, std::span<const int64_t> weights) {
-    CHECK(granule > 0 && !weights.empty())
+    CLEAVE_CHECK(granule > 0 && !weights.empty())
         << "granule " << granule << " of " << weights.size() << " devices";
     int64_t blocks = (units + granule - 1) / granule;
     int64_t total = std::accumulate(weights.begin(), weights.end(), int64_t{0});
-    CHECK(total > 0) << "no device has weight";
+    CLEAVE_CHECK(total > 0) << "no device has weight";
     std::vector<int64_t> count(weights.size()), order(weights.size());
     std::vector<int64_t> remainder(weights.size());
     int64_t left = blocks;

@@ -134,7 +134,7 @@ std::vector<int64_t> strides_along(const std::vector<int64_t>& chain_dims,
     for (size_t d = chain_dims.size(); d-- > 0;) {
         if (chain_dims[d] == 1) continue;
         if (own == dims.size() || inside == dims[own]) {
-            CHECK(own > 0) << "a chain of more elements than its operand";
+            CLEAVE_CHECK(own > 0) << "a chain of more elements than its operand";
             --own;
             inside = 1;
         }
@@ -142,7 +142,8 @@ std::vector<int64_t> strides_along(const std::vector<int64_t>& chain_dims,
         inside *= chain_dims[d];
         passed *= chain_dims[d];
     }
-    CHECK(passed == product(dims)) << "a chain of " << passed << " elements over " << product(dims);
+    CLEAVE_CHECK(passed == product(dims))
+        << "a chain of " << passed << " elements over " << product(dims);
     return result;
 }
 

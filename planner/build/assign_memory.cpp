@@ -20,7 +20,7 @@ namespace cleave::planner {
 using namespace importer;
 
 int64_t kv_slab_bytes(int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, const Workload& w) {
-    CHECK(w.kv_dtype.has_value()) << "the planner resolves the KV dtype first";
+    CLEAVE_CHECK(w.kv_dtype.has_value()) << "the planner resolves the KV dtype first";
     return dtype_bytes(*w.kv_dtype, w.batch * kv_heads * w.context * (head_dim + v_head_dim));
 }
 

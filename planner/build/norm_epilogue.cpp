@@ -58,7 +58,8 @@ int reader_of_norm(const Analysis& a, const Workload& workload, int sum, int end
 
 FusedGroup without_norm(const Graph& graph, const FusedGroup& group) {
     FusedGroup rest = group;
-    CHECK(graph.op(rest.ops.front()).kind == OpKind::kRmsNorm) << "a launch without its norm";
+    CLEAVE_CHECK(graph.op(rest.ops.front()).kind == OpKind::kRmsNorm)
+        << "a launch without its norm";
     rest.ops.erase(rest.ops.begin());
     rest.first = rest.ops.front();
     rest.inputs.clear();

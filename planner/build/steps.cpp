@@ -176,7 +176,7 @@ private:
     }
 
     PlacedId transfer(PlacedId source, DeviceId to, int layer) {
-        CHECK(source.valid())
+        CLEAVE_CHECK(source.valid())
             << "a value that crosses stages lies whole on every device of its stage";
         const PlacedValue from = phase_.values[source.index()];
         PlacedId destination = place(from.value, to, from.box, false);
@@ -292,7 +292,7 @@ private:
                 Range heads = split.whole() ? Range{0, attrs.num_kv_heads} : ranges(split)[i];
                 return constants_.kv(state, choice_->devices[i], heads, attrs);
             }
-        CHECK(false) << "a KV state without an append";
+        CLEAVE_CHECK(false) << "a KV state without an append";
         return {};
     }
 
@@ -370,8 +370,8 @@ private:
     // Brings an output whole to the plan's output device.
     void emit_output(ValueId v) {
         Home& home = home_[v.index()];
-        CHECK(home.made_in >= 0) << "output " << graph_.value(v).name
-                                 << " is an input of the graph";
+        CLEAVE_CHECK(home.made_in >= 0)
+            << "output " << graph_.value(v).name << " is an input of the graph";
         stage_ = home.made_in;
         choice_ = &placement_.stages[stage_];
         ranges_.clear();
@@ -471,7 +471,7 @@ Stage describe_stage(const Analysis& a, const StageChoice& choice) {
 }  // namespace
 
 void build_steps(const Analysis& analysis, const Placement& placement, Plan& plan) {
-    CHECK(!placement.stages.empty()) << "a plan has a stage";
+    CLEAVE_CHECK(!placement.stages.empty()) << "a plan has a stage";
     for (const StageChoice& choice : placement.stages)
         plan.stages.push_back(describe_stage(analysis, choice));
     plan.output_device = placement.stages.back().devices[0];

@@ -20,7 +20,7 @@ public:
 
     std::string_view line() {
         for (;;) {
-            CHECK(at_ < text_.size()) << "the fitted costs end early";
+            CLEAVE_CHECK(at_ < text_.size()) << "the fitted costs end early";
             size_t end = std::min(text_.find('\n', at_), text_.size());
             std::string_view found = text_.substr(at_, end - at_);
             at_ = end + 1;
@@ -32,7 +32,8 @@ public:
     // The numbers of the next line, after `word` where one is expected.
     std::vector<double> numbers(std::string_view word = {}) {
         std::string_view rest = line();
-        CHECK(rest.starts_with(word)) << "'" << rest.substr(0, 40) << "' in place of " << word;
+        CLEAVE_CHECK(rest.starts_with(word))
+            << "'" << rest.substr(0, 40) << "' in place of " << word;
         rest.remove_prefix(word.size());
         std::vector<double> found;
         const char *at = rest.data(), *end = at + rest.size();
@@ -41,7 +42,7 @@ public:
             if (at == end) return found;
             double value = 0;
             auto [next, error] = std::from_chars(at, end, value);
-            CHECK(error == std::errc()) << "no number in '" << rest.substr(0, 40) << "'";
+            CLEAVE_CHECK(error == std::errc()) << "no number in '" << rest.substr(0, 40) << "'";
             found.push_back(value);
             at = next;
         }
@@ -73,14 +74,15 @@ KernelTimes::KernelTimes(std::string_view text) {
     for (size_t f = 0; f < kFamilyNames.size(); ++f) {
         Table& table = tables_[f];
         std::vector<double> head = words.numbers(kFamilyNames[f]);
-        CHECK(head.size() == 3) << kFamilyNames[f] << " has " << head.size() << " parameters";
+        CLEAVE_CHECK(head.size() == 3)
+            << kFamilyNames[f] << " has " << head.size() << " parameters";
         table.flops_efficiency = head[0];
         table.bandwidth_efficiency = head[1];
         table.latency_ns = head[2];
         for (size_t a = 0; a < 3; ++a) {
             table.axes[a] = words.numbers();
-            CHECK(table.axes[a].size() > 1 &&
-                  table.axes[a][0] == static_cast<double>(table.axes[a].size() - 1))
+            CLEAVE_CHECK(table.axes[a].size() > 1 &&
+                         table.axes[a][0] == static_cast<double>(table.axes[a].size() - 1))
                 << "axis " << a << " of " << kFamilyNames[f];
             table.axes[a].erase(table.axes[a].begin());
             for (double x : table.axes[a]) table.logs[a].push_back(std::log2(x));
@@ -88,7 +90,8 @@ KernelTimes::KernelTimes(std::string_view text) {
         size_t rows = table.axes[0].size() * table.axes[1].size();
         for (size_t r = 0; r < rows; ++r) {
             std::vector<double> row = words.numbers();
-            CHECK(row.size() == table.axes[2].size()) << "row " << r << " of " << kFamilyNames[f];
+            CLEAVE_CHECK(row.size() == table.axes[2].size())
+                << "row " << r << " of " << kFamilyNames[f];
             for (double x : row) table.residuals.push_back(static_cast<int16_t>(x));
         }
         auto count = static_cast<size_t>(words.numbers("held_out").at(0));
@@ -99,16 +102,16 @@ KernelTimes::KernelTimes(std::string_view text) {
     }
     while (words.more()) {
         std::vector<double> head = words.numbers("all_reduce");
-        CHECK(head.size() == 2) << "the head of an all-reduce";
+        CLEAVE_CHECK(head.size() == 2) << "the head of an all-reduce";
         Curve curve{static_cast<int64_t>(head[0]), {}};
         for (int i = 0; i < static_cast<int>(head[1]); ++i) {
             std::vector<double> s = words.numbers();
-            CHECK(s.size() == 3) << "a segment of an all-reduce";
+            CLEAVE_CHECK(s.size() == 3) << "a segment of an all-reduce";
             curve.segments.push_back({s[0], s[1], s[2] > 0 ? 1e3 / s[2] : 0});
         }
         curves_.push_back(std::move(curve));
     }
-    CHECK(curves_.size() >= 2) << "all-reduces of two numbers of GPUs at least";
+    CLEAVE_CHECK(curves_.size() >= 2) << "all-reduces of two numbers of GPUs at least";
 }
 
 const KernelTimes& KernelTimes::h200() {

@@ -71,8 +71,8 @@ bool goes_by_peers(const Step& step) {
 
 int64_t peer_slice(const Plan& plan, DeviceId device) {
     const BufferId payloads = find_buffer(plan, device, BufferRole::kPeerPayloads);
-    CHECK(payloads.valid()) << "the plan has no room for payloads of "
-                            << plan.machine.device(device).name;
+    CLEAVE_CHECK(payloads.valid())
+        << "the plan has no room for payloads of " << plan.machine.device(device).name;
     return plan.buffer(payloads).size / peer_channels(plan.machine, device) / kLoadBytes *
            kLoadBytes;
 }

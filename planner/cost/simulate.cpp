@@ -58,7 +58,7 @@ public:
             for (int step : finished) finish(step);
             done += finished.size();
         }
-        CHECK(done == phase_.steps.size() * passes_)
+        CLEAVE_CHECK(done == phase_.steps.size() * passes_)
             << done << " of " << phase_.steps.size() * passes_ << " steps could run";
         return std::llround(now_);
     }

@@ -112,7 +112,7 @@ Assignment trace(const Table& t, const Pieces& pieces, const std::vector<double>
     int state = last, next_accelerator = 0, next_cpu = t.accelerators;
     while (state != 0) {
         const From& f = from[state * t.width() + slot];
-        CHECK(f.state >= 0) << "a broken trace";
+        CLEAVE_CHECK(f.state >= 0) << "a broken trace";
         int device = f.cpu ? next_cpu++ : next_accelerator++;
         for (int piece : between(f.state, state)) result.device[piece] = device;
         slot -= f.cpu ? 1 : static_cast<size_t>(t.cpus + 1);

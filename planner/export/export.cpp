@@ -55,9 +55,10 @@ void check_names(const ExportResult& result) {
     for (const ExportFile& file : result.files) {
         const fs::path path(file.name);
         const fs::path normal = path.lexically_normal();
-        CHECK(!file.name.empty() && path.is_relative() && *normal.begin() != "..")
+        CLEAVE_CHECK(!file.name.empty() && path.is_relative() && *normal.begin() != "..")
             << "an exported file named " << file.name;
-        CHECK(seen.insert(normal.generic_string()).second) << "two exported files " << file.name;
+        CLEAVE_CHECK(seen.insert(normal.generic_string()).second)
+            << "two exported files " << file.name;
     }
 }
 

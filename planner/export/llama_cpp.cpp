@@ -102,7 +102,7 @@ void layer_mode(const Plan& plan, Flags& flags) {
     for (int64_t i = 0; i + 1 < things; ++i) {
         const int wanted = layers[static_cast<size_t>(i + cpu_layers)].attention -
                            static_cast<int>(plan.stages.size() - shares.size());
-        CHECK(made[static_cast<size_t>(i)] == static_cast<size_t>(wanted))
+        CLEAVE_CHECK(made[static_cast<size_t>(i)] == static_cast<size_t>(wanted))
             << "-ts puts layer " << i + cpu_layers << " elsewhere";
     }
     flags.arguments.insert(flags.arguments.end(),

@@ -82,7 +82,7 @@ std::span<const VendorFacts> vendors() { return kVendors; }
 
 const VendorFacts& vendor_facts(Vendor vendor) {
     const VendorFacts* facts = row_where([&](const VendorFacts& v) { return v.vendor == vendor; });
-    CHECK(facts) << "a vendor without a row in the table";
+    CLEAVE_CHECK(facts) << "a vendor without a row in the table";
     return *facts;
 }
 

@@ -131,12 +131,14 @@ void partition(const WeightedGraph& graph, const std::vector<int>& vertices,
 std::vector<int> partition_graph(int num_vertices, std::span<const PartitionEdge> edges,
                                  std::span<const int64_t> vertex_weights,
                                  std::span<const double> targets, int64_t seed) {
-    CHECK(num_vertices > 0 && !targets.empty())
+    CLEAVE_CHECK(num_vertices > 0 && !targets.empty())
         << num_vertices << " vertices, " << targets.size() << " parts";
-    CHECK(static_cast<int>(vertex_weights.size()) == num_vertices) << "a weight for each vertex";
+    CLEAVE_CHECK(static_cast<int>(vertex_weights.size()) == num_vertices)
+        << "a weight for each vertex";
     std::map<std::pair<int, int>, int64_t> adjacency;
     for (const PartitionEdge& e : edges) {
-        CHECK(e.a >= 0 && e.a < num_vertices && e.b >= 0 && e.b < num_vertices && e.weight >= 0)
+        CLEAVE_CHECK(e.a >= 0 && e.a < num_vertices && e.b >= 0 && e.b < num_vertices &&
+                     e.weight >= 0)
             << "edge " << e.a << " - " << e.b;
         if (e.a == e.b || e.weight == 0) continue;
         adjacency[{e.a, e.b}] += e.weight;

@@ -52,7 +52,7 @@ PlanBody nearest_plan(const Analysis& analysis, const Shape& shape, PlanBuilder&
         throw UserError(
             "no pipeline of this shape on these devices was found that meets the pins; leave the "
             "shape to the planner (no --tp, no --pp), or leave out pins");
-    CHECK(!proposals.found.empty()) << "no shape at all";
+    CLEAVE_CHECK(!proposals.found.empty()) << "no shape at all";
     std::optional<PlanBody> nearest;
     int64_t least = INT64_MAX;
     size_t tried = 0;

@@ -13,7 +13,7 @@ namespace cleave::planner {
 using namespace gpu;
 
 void gpu::check_whole_warps(const DeviceLimits& limits, const Tile& tile) {
-    CHECK(tile.threads > 0 && tile.threads % warp_of(limits) == 0)
+    CLEAVE_CHECK(tile.threads > 0 && tile.threads % warp_of(limits) == 0)
         << "a tile of " << tile.threads << " threads for warps of " << warp_of(limits);
 }
 

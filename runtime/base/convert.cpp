@@ -112,7 +112,7 @@ void store_all(DType to, void* destination, int64_t count, Load load) {
         }
         default: break;
     }
-    CHECK(false) << "no conversion to " << dtype_name(to);
+    CLEAVE_CHECK(false) << "no conversion to " << dtype_name(to);
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ void convert_elements(DType from, const void* source, DType to, void* destinatio
                              [&](int64_t i) { return widened_f8e8m0(read(i, uint8_t{})); });
         default: break;
     }
-    CHECK(false) << "no conversion from " << dtype_name(from);
+    CLEAVE_CHECK(false) << "no conversion from " << dtype_name(from);
 }
 
 }  // namespace cleave

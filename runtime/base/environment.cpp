@@ -35,7 +35,7 @@ std::string environment(std::string_view name) {
     const bool known =
         std::any_of(std::begin(kVariables), std::end(kVariables),
                     [&](const EnvironmentVariable& variable) { return variable.name == name; });
-    CHECK(known) << name << " is not in the list of variables";
+    CLEAVE_CHECK(known) << name << " is not in the list of variables";
     const char* value = std::getenv(std::string(name).c_str());
     return value ? value : "";
 }

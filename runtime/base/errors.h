@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The three ways a Cleave call can fail. A UserError is the input's fault and names the thing
 // (file, node, device, flag), what is supported and the fix; a DeviceError is a driver's; an
-// InternalError is ours, raised through CHECK. The library throws these and nothing else on
+// InternalError is ours, raised through CLEAVE_CHECK. The library throws these and nothing else on
 // purpose; it never prints and never aborts. `tools/` turns them into one message and an exit code
 // (1, 1, 2).
 #pragma once
@@ -50,11 +50,11 @@ public:
 
 namespace detail {
 
-// Collects the message of a failed CHECK and throws when the full expression ends.
+// Collects the message of a failed CLEAVE_CHECK and throws when the full expression ends.
 class CheckFailure {
 public:
     CheckFailure(const char* condition, const char* file, int line) {
-        stream_ << file << ":" << line << ": CHECK(" << condition << ") failed";
+        stream_ << file << ":" << line << ": CLEAVE_CHECK(" << condition << ") failed";
     }
     CheckFailure(const CheckFailure&) = delete;
     CheckFailure& operator=(const CheckFailure&) = delete;
@@ -76,8 +76,8 @@ private:
 }  // namespace detail
 }  // namespace cleave
 
-// Throws InternalError unless `condition` holds: CHECK(a == b) << "a is " << a.
-#define CHECK(condition)        \
+// Throws InternalError unless `condition` holds: CLEAVE_CHECK(a == b) << "a is " << a.
+#define CLEAVE_CHECK(condition) \
     if (condition) [[likely]] { \
     } else                      \
         ::cleave::detail::CheckFailure(#condition, __FILE__, __LINE__)

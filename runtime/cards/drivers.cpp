@@ -11,7 +11,7 @@ namespace {
 
 const DriverEntry& entry_of(planner::DeviceKind kind) {
     const planner::VendorFacts* vendor = planner::vendor_of(kind);
-    CHECK(vendor) << "no vendor drives " << planner::device_kind_name(kind);
+    CLEAVE_CHECK(vendor) << "no vendor drives " << planner::device_kind_name(kind);
     return driver_entry(vendor->vendor);
 }
 

@@ -20,9 +20,10 @@ int64_t extent(const Rectangle& r, int64_t stride) {
 void NullDevice::check_owned(DeviceAddress address, int64_t bytes, const char* call) const {
     if (bytes <= 0) return;
     auto after = blocks_.upper_bound(address);
-    CHECK(after != blocks_.begin()) << call << " outside the memory of " << info_.name;
+    CLEAVE_CHECK(after != blocks_.begin()) << call << " outside the memory of " << info_.name;
     auto [start, size] = *std::prev(after);
-    CHECK(address + static_cast<DeviceAddress>(bytes) <= start + static_cast<DeviceAddress>(size))
+    CLEAVE_CHECK(address + static_cast<DeviceAddress>(bytes) <=
+                 start + static_cast<DeviceAddress>(size))
         << call << " of " << bytes << " bytes runs past an allocation of " << info_.name;
 }
 
@@ -44,7 +45,7 @@ DeviceAddress NullDevice::allocate(int64_t bytes, const std::string& what) {
 
 void NullDevice::free(DeviceAddress address) {
     auto found = blocks_.find(address);
-    CHECK(found != blocks_.end()) << "freeing memory that " << info_.name << " does not own";
+    CLEAVE_CHECK(found != blocks_.end()) << "freeing memory that " << info_.name << " does not own";
     allocated_ -= found->second;
     blocks_.erase(found);
     calls_.push_back({"free"});
@@ -73,7 +74,7 @@ void NullDevice::load(std::vector<codegen::CompiledKernel> kernels) {
 
 void NullDevice::launch(int kernel, std::span<const uint64_t>, const std::array<int64_t, 3>&,
                         const codegen::Launch&) {
-    CHECK(kernel >= 0 && static_cast<size_t>(kernel) < kernels_)
+    CLEAVE_CHECK(kernel >= 0 && static_cast<size_t>(kernel) < kernels_)
         << "kernel " << kernel << " of " << kernels_ << " on " << info_.name;
     calls_.push_back({"launch", 0, kernel});
 }

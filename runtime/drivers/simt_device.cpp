@@ -64,7 +64,8 @@ public:
 
     void free(DeviceAddress address) override {
         auto found = blocks_.find(address);
-        CHECK(found != blocks_.end()) << "freeing memory that " << info_.name << " does not own";
+        CLEAVE_CHECK(found != blocks_.end())
+            << "freeing memory that " << info_.name << " does not own";
         allocated_ -= found->second;
         exchanges_.erase(address);
         blocks_.erase(found);
@@ -101,7 +102,7 @@ public:
 
     void launch(int kernel, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
                 const codegen::Launch& launch) override {
-        CHECK(kernel >= 0 && static_cast<size_t>(kernel) < programs_.size())
+        CLEAVE_CHECK(kernel >= 0 && static_cast<size_t>(kernel) < programs_.size())
             << "kernel " << kernel << " of " << programs_.size() << " on " << info_.name;
         if (grid[0] * grid[1] * grid[2] == 0) return;
         simt::LaunchOptions options{options_.seed,   options_.shuffle_order, owner_, peers_,

@@ -23,23 +23,23 @@ public:
         for (PlacedId id : step.contributions) {
             contributors_.push_back(context.phase.values[id.index()].device);
             partials_.push_back(context.arenas.view(context.phase, id));
-            CHECK(position_of(contributors_.back(), members_) >= 0)
+            CLEAVE_CHECK(position_of(contributors_.back(), members_) >= 0)
                 << context.label << ": a contributor is no member";
         }
-        CHECK(!contributors_.empty()) << context.label << " has no contribution";
+        CLEAVE_CHECK(!contributors_.empty()) << context.label << " has no contribution";
         for (PlacedId id : step.outputs) outputs_.push_back(context.arenas.view(context.phase, id));
         for (PlacedId id : step.epilogue_inputs)
             residuals_.push_back(context.arenas.view(context.phase, id).address);
-        CHECK(residuals_.empty() == step.epilogue.empty())
+        CLEAVE_CHECK(residuals_.empty() == step.epilogue.empty())
             << context.label << ": epilogue and inputs disagree";
         for (OpId op : step.epilogue) {
-            CHECK(step.epilogue.size() == 1 &&
-                  context.plan.graph.op(op).kind == importer::OpKind::kAdd)
+            CLEAVE_CHECK(step.epilogue.size() == 1 &&
+                         context.plan.graph.op(op).kind == importer::OpKind::kAdd)
                 << context.label << ": the epilogue is not one Add";
         }
         for (const auto* views : {&partials_, &outputs_}) {
             for (const PlacedView& view : *views) {
-                CHECK(view.columns == outputs_[0].columns && view.dtype == outputs_[0].dtype)
+                CLEAVE_CHECK(view.columns == outputs_[0].columns && view.dtype == outputs_[0].dtype)
                     << context.label << ": members differ in box or type";
             }
         }

@@ -23,7 +23,7 @@ int position_of(DeviceId device, const std::vector<DeviceId>& devices) {
 namespace {
 
 int64_t column_offset(const PlacedView& view, Range columns) {
-    CHECK(columns.begin >= view.columns.begin && columns.end <= view.columns.end)
+    CLEAVE_CHECK(columns.begin >= view.columns.begin && columns.end <= view.columns.end)
         << "columns " << columns.begin << ".." << columns.end << " of a box with "
         << view.columns.begin << ".." << view.columns.end;
     return dtype_bytes(view.dtype, columns.begin - view.columns.begin);

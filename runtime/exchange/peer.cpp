@@ -19,7 +19,7 @@ public:
         : step_(step), members_(step_devices(context.phase, step)) {
         std::sort(members_.begin(), members_.end());
         for (DeviceId member : members_) {
-            CHECK(!context.launches[member.index()].empty())
+            CLEAVE_CHECK(!context.launches[member.index()].empty())
                 << "the program of " << context.plan.machine.device(member).name
                 << " has no kernel for " << context.label;
             launches_.push_back(context.launches[member.index()]);

@@ -120,8 +120,8 @@ StagingLane::StagingLane(std::string owner, std::byte* memory, int64_t bytes)
 }
 
 std::byte* StagingLane::open(int64_t bytes) {
-    CHECK(bytes <= bytes_) << owner_ << " sends " << bytes
-                           << " bytes at once; the plan has room for " << bytes_;
+    CLEAVE_CHECK(bytes <= bytes_) << owner_ << " sends " << bytes
+                                  << " bytes at once; the plan has room for " << bytes_;
     if (last_ != nullptr) last_->await_released(last_round_, owner_);
     return memory_;
 }

@@ -16,8 +16,8 @@ public:
           source_(context.arenas.view(context.phase, step.source)),
           destination_(context.arenas.view(context.phase, step.destination)),
           pieces_(context, {from_}, {to_}) {
-        CHECK(from_ != to_) << context.label << " stays on one device";
-        CHECK(source_.dtype == destination_.dtype) << context.label << " changes the type";
+        CLEAVE_CHECK(from_ != to_) << context.label << " stays on one device";
+        CLEAVE_CHECK(source_.dtype == destination_.dtype) << context.label << " changes the type";
     }
 
     std::vector<DeviceId> participants() const override {

@@ -27,13 +27,14 @@ public:
             outputs_.push_back(context.arenas.view(context.phase, step.outputs[m]));
             sources_.push_back(0);
             launches_.push_back(context.launches[group_[m].index()]);
-            CHECK(launches_.back().size() == (step.epilogue_inputs.empty() ? 0u : 1u))
+            CLEAVE_CHECK(launches_.back().size() == (step.epilogue_inputs.empty() ? 0u : 1u))
                 << context.label << " on " << context.plan.machine.device(group_[m]).name;
         }
         for (PlacedId id : step.contributions) {
             const PlacedView view = context.arenas.view(context.phase, id);
             const int member = position_of(context.phase.values[id.index()].device, group_);
-            CHECK(member >= 0 && view.row_bytes() == outputs_[0].row_bytes()) << context.label;
+            CLEAVE_CHECK(member >= 0 && view.row_bytes() == outputs_[0].row_bytes())
+                << context.label;
             sources_[static_cast<size_t>(member)] = view.address;
         }
     }
@@ -157,7 +158,7 @@ private:
             }
             arrivals.push_back(arrival);
         }
-        CHECK(used <= spaces_[m].bytes)
+        CLEAVE_CHECK(used <= spaces_[m].bytes)
             << used << " bytes arrive where " << spaces_[m].bytes << " are";
         return arrivals;
     }
@@ -173,13 +174,13 @@ private:
 
 std::unique_ptr<Communication> make_vendor_gather(const CommunicationContext& context,
                                                   const Collective& step) {
-    CHECK(context.vendor_groups) << context.label << " without its library";
+    CLEAVE_CHECK(context.vendor_groups) << context.label << " without its library";
     return std::make_unique<VendorGather>(context, step);
 }
 
 std::unique_ptr<Communication> make_vendor_all_reduce(const CommunicationContext& context,
                                                       const Collective& step) {
-    CHECK(context.vendor_groups) << context.label << " without its library";
+    CLEAVE_CHECK(context.vendor_groups) << context.label << " without its library";
     return std::make_unique<VendorAllReduce>(context, step);
 }
 

@@ -89,7 +89,7 @@ struct Executor::Impl {
             if (const Compute* compute = phase.steps[s].compute()) {
                 DevicePhase& mine = workers[compute->device.index()]->phase(is_prefill);
                 size_t& next = next_launch[compute->device.index()];
-                CHECK(next < mine.launches.size() && mine.launches[next].step == id)
+                CLEAVE_CHECK(next < mine.launches.size() && mine.launches[next].step == id)
                     << "the program of " << plan.machine.device(compute->device).name
                     << " has no instruction for " << step_label(plan, is_prefill, id);
                 DeviceStep& step = mine.steps.emplace_back();
@@ -171,7 +171,7 @@ struct Executor::Impl {
     }
 
     void run(const Job& job) {
-        CHECK(!broken) << "this session has failed before; open a new one";
+        CLEAVE_CHECK(!broken) << "this session has failed before; open a new one";
         crew->run([&](size_t member) { run_guarded(*workers[member], job); });
         if (!error) return;
         broken = true;
@@ -192,9 +192,10 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
                    std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
                    const ExecutorOptions& options)
     : impl_(std::make_unique<Impl>(plan, devices, options)) {
-    CHECK(programs.size() == devices.size() && devices.size() == plan.machine.devices.size())
+    CLEAVE_CHECK(programs.size() == devices.size() && devices.size() == plan.machine.devices.size())
         << "a program and a device for each of the plan's devices";
-    CHECK(!options.record_trace || !options.record_passes) << "a trace of steps or one of passes";
+    CLEAVE_CHECK(!options.record_trace || !options.record_passes)
+        << "a trace of steps or one of passes";
     impl_->build(programs, devices, arenas,
                  {options.record_trace, options.record_passes, options.step_by_step, wants_graphs(),
                   wants_overlap()});
@@ -221,8 +222,8 @@ std::vector<std::vector<int32_t>> Executor::run_greedy(std::span<const Batch> pa
 
 void Executor::run_tensors(std::span<const std::span<const std::byte>> inputs,
                            std::span<Tensor> outputs) {
-    CHECK(inputs.size() == impl_->plan.graph.inputs.size() &&
-          outputs.size() == impl_->plan.graph.outputs.size() && !outputs.empty())
+    CLEAVE_CHECK(inputs.size() == impl_->plan.graph.inputs.size() &&
+                 outputs.size() == impl_->plan.graph.outputs.size() && !outputs.empty())
         << "tensors for each input and output";
     // One token, so that the batch's arrays are in order; no operator over tensors reads them.
     const Batch pass{{0}, {0}, {0}, {0, 1}, {}, true};

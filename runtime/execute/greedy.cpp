@@ -9,7 +9,7 @@
 namespace cleave::runtime {
 
 int32_t largest_logit(std::span<const float> logits) {
-    CHECK(!logits.empty()) << "no logits to choose a token from";
+    CLEAVE_CHECK(!logits.empty()) << "no logits to choose a token from";
     const bool numbers =
         std::none_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
     const auto best = std::max_element(logits.begin(), logits.end());

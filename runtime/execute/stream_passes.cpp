@@ -127,7 +127,7 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
 void StreamPasses::trace_passes(std::vector<TraceEvent>& trace, int64_t origin_ns) {
     if (marked_.empty()) return;
     const std::vector<int64_t> times = stream_.take_marks();
-    CHECK(times.size() == 2 * marked_.size())
+    CLEAVE_CHECK(times.size() == 2 * marked_.size())
         << times.size() << " marks of " << marked_.size() << " passes";
     for (size_t i = 0; i < marked_.size(); ++i) {
         marked_[i].start_ns = times[2 * i] - origin_ns;

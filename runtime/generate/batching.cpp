@@ -29,7 +29,7 @@ void append(PrefillPass& pass, size_t s, const std::vector<int32_t>& prompt, siz
 
 std::vector<PrefillPass> make_prefill_passes(std::span<const std::vector<int32_t>> prompts,
                                              int64_t chunk, bool all_logits) {
-    CHECK(chunk > 0) << "a prefill chunk of " << chunk << " tokens";
+    CLEAVE_CHECK(chunk > 0) << "a prefill chunk of " << chunk << " tokens";
     std::vector<PrefillPass> passes;
     size_t room = 0;
     for (size_t s = 0; s < prompts.size(); ++s) {

@@ -68,7 +68,7 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
         for (size_t a = 0; a < kNumArenas; ++a) {
             Arena arena = static_cast<Arena>(a);
             int64_t bytes = account(memory, arena);
-            CHECK(used[d][a] <= bytes)
+            CLEAVE_CHECK(used[d][a] <= bytes)
                 << "the " << arena_name(arena) << " arena of " << devices[d]->info().name
                 << " needs " << used[d][a] << " bytes; the plan counts " << bytes;
             const std::string what = fmt::format("the {} arena", arena_name(arena));
@@ -91,8 +91,9 @@ void Arenas::find_staging(std::span<const std::unique_ptr<Device>> devices) {
         for (const planner::BatchBuffer& array : batch_buffers(plan_.workload)) {
             DeviceAddress& where = batch_[d].of(array.role);
             where = find(device, array.role, array.bytes());
-            CHECK(where != 0) << "the plan has no staging buffer '" << buffer_role_name(array.role)
-                              << "' on " << devices[d]->info().name;
+            CLEAVE_CHECK(where != 0)
+                << "the plan has no staging buffer '" << buffer_role_name(array.role) << "' on "
+                << devices[d]->info().name;
         }
         if (const BufferId id = find_buffer(plan_, device, BufferRole::kExchange); id.valid())
             exchange_[d] = {address(id), plan_.buffer(id).size};
@@ -111,7 +112,7 @@ void Arenas::find_staging(std::span<const std::unique_ptr<Device>> devices) {
 DeviceAddress Arenas::find(DeviceId device, BufferRole role, int64_t bytes) const {
     const BufferId id = find_buffer(plan_, device, role);
     if (!id.valid()) return 0;
-    CHECK(plan_.buffer(id).size >= bytes)
+    CLEAVE_CHECK(plan_.buffer(id).size >= bytes)
         << buffer_role_name(role) << " on " << plan_.machine.device(device).name << " has "
         << plan_.buffer(id).size << " bytes of " << bytes;
     return address(id);
@@ -138,7 +139,7 @@ PlacedView Arenas::view(const Phase& phase, PlacedId id) const {
         view.whole = true;
         view.columns = {0, 1};
         for (const importer::Dim& d : value.shape) {
-            CHECK(d.is_static()) << value.name << " has a dimension '" << d.symbol << "'";
+            CLEAVE_CHECK(d.is_static()) << value.name << " has a dimension '" << d.symbol << "'";
             view.columns.end *= d.value;
         }
         if (placed.buffer.valid()) view.address = address(placed.buffer);

@@ -87,16 +87,16 @@ private:
 
     template <class T>
     const T& at(const std::vector<T>& all, const Arg& arg, StepId step) const {
-        CHECK(arg.id >= 0 && static_cast<size_t>(arg.id) < all.size())
+        CLEAVE_CHECK(arg.id >= 0 && static_cast<size_t>(arg.id) < all.size())
             << step_label(plan_, is_prefill_, step) << " has no '" << arg.name << "' " << arg.id;
         return all[static_cast<size_t>(arg.id)];
     }
 
     uint64_t value(PlacedId id, StepId step) const {
-        CHECK(id.valid() && id.index() < phase_.values.size())
+        CLEAVE_CHECK(id.valid() && id.index() < phase_.values.size())
             << step_label(plan_, is_prefill_, step) << " names value " << id.value
             << ", which is none";
-        CHECK(phase_.values[id.index()].device == device_)
+        CLEAVE_CHECK(phase_.values[id.index()].device == device_)
             << step_label(plan_, is_prefill_, step) << " reaches into another device's memory";
         return arenas_.view(phase_, id).address;
     }
@@ -104,8 +104,9 @@ private:
     // An absent buffer (empty shard, no scratch) is the null address.
     uint64_t buffer(BufferId id, const Arg& arg, StepId step) const {
         if (!id.valid()) return 0;
-        CHECK(plan_.buffer(id).device == device_) << step_label(plan_, is_prefill_, step) << ": '"
-                                                  << arg.name << "' lies on another device";
+        CLEAVE_CHECK(plan_.buffer(id).device == device_)
+            << step_label(plan_, is_prefill_, step) << ": '" << arg.name
+            << "' lies on another device";
         return arenas_.address(id);
     }
 
@@ -119,7 +120,7 @@ private:
             case BatchField::kOutputRows: return batch.output_rows;
             default: break;
         }
-        CHECK(false) << "a count is no array";
+        CLEAVE_CHECK(false) << "a count is no array";
         return 0;
     }
 

@@ -89,7 +89,7 @@ PeerLinks::PeerLinks(const Plan& plan, std::span<const std::unique_ptr<Device>> 
                 }
                 if (mailboxes_[a.index()]) continue;
                 const std::span<std::byte> mailbox = from.mailbox();
-                CHECK(mailbox.size() >= kMailWords * sizeof(uint32_t))
+                CLEAVE_CHECK(mailbox.size() >= kMailWords * sizeof(uint32_t))
                     << from.info().name << " has peers and no mailbox";
                 mailboxes_[a.index()] = reinterpret_cast<uint32_t*>(mailbox.data());
                 for (int word = 0; word < kMailWords; ++word)
@@ -100,7 +100,8 @@ PeerLinks::PeerLinks(const Plan& plan, std::span<const std::unique_ptr<Device>> 
 }
 
 DeviceAddress PeerLinks::mailbox(DeviceId device) const {
-    CHECK(mailboxes_[device.index()]) << plan_.machine.device(device).name << " has no peers";
+    CLEAVE_CHECK(mailboxes_[device.index()])
+        << plan_.machine.device(device).name << " has no peers";
     return reinterpret_cast<DeviceAddress>(mailboxes_[device.index()]);
 }
 

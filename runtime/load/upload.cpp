@@ -185,7 +185,7 @@ private:
     void send_quantized(const WeightShard& shard) {
         const auto format = importer::quantized_format(weight(shard));
         const auto l = quantized_layout(format, shard.rows.size(), shard.columns.size());
-        CHECK(l.bytes <= plan_.buffer(shard.buffer).size)
+        CLEAVE_CHECK(l.bytes <= plan_.buffer(shard.buffer).size)
             << weight(shard).name << " takes " << l.bytes << " bytes";
         const DeviceAddress destination = arenas_.address(shard.buffer);
         const int64_t row_bytes = l.row_bytes + l.scale_row_bytes + l.zero_row_bytes;
@@ -259,7 +259,8 @@ void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& 
     for (const RopeShard& shard : plan.rope_tables) {
         if (shard.device != id) continue;
         const std::vector<float>& values = rope_tables[shard.table.index()];
-        CHECK(static_cast<int64_t>(values.size() * sizeof(float)) <= plan.buffer(shard.buffer).size)
+        CLEAVE_CHECK(static_cast<int64_t>(values.size() * sizeof(float)) <=
+                     plan.buffer(shard.buffer).size)
             << "a rotary table of " << values.size() << " values in "
             << plan.buffer(shard.buffer).size << " bytes";
         device.upload(arenas.address(shard.buffer), std::as_bytes(std::span(values)));

@@ -134,7 +134,7 @@ void VendorGroups::open(const Plan& plan, std::span<const std::unique_ptr<Device
     for (DeviceId id : joined.members) {
         DeviceStream* stream = devices[id.index()]->stream();
         const planner::DeviceInfo& info = plan.machine.device(id);
-        CHECK(stream) << info.name << " has no stream for " << library->library();
+        CLEAVE_CHECK(stream) << info.name << " has no stream for " << library->library();
         members.push_back({info.name, fmt::format("{} {}", info.identity, info.index),
                            [stream] { stream->make_current(); }, stream->native_stream()});
     }
@@ -184,7 +184,7 @@ const VendorGroups::Joined& VendorGroups::joined(std::vector<DeviceId> devices) 
 int VendorGroups::number(const std::vector<DeviceId>& devices, DeviceId device) const {
     const std::vector<DeviceId>& members = joined(devices).members;
     const auto found = std::find(members.begin(), members.end(), device);
-    CHECK(found != members.end()) << "a device that is not of the group";
+    CLEAVE_CHECK(found != members.end()) << "a device that is not of the group";
     return static_cast<int>(found - members.begin());
 }
 

@@ -87,7 +87,7 @@ void watch_slots(void* address, ExchangeMemory* exchange) {
     std::lock_guard lock(mutex);
     const auto first =
         static_cast<uint32_t>((reinterpret_cast<uint64_t>(address) - kSlotBase) >> 32);
-    CHECK(first < kNumSlots && slot_table[first].slots > 0)
+    CLEAVE_CHECK(first < kNumSlots && slot_table[first].slots > 0)
         << "watching what is no device allocation";
     for (uint32_t i = 0; i < slot_table[first].slots; ++i)
         slot_table[first + i].exchange = exchange;
@@ -97,7 +97,7 @@ void free_slots(void* address) {
     std::lock_guard lock(mutex);
     auto value = reinterpret_cast<uint64_t>(address);
     auto first = static_cast<uint32_t>((value - kSlotBase) >> 32);
-    CHECK(first < kNumSlots && slot_table[first].slots > 0)
+    CLEAVE_CHECK(first < kNumSlots && slot_table[first].slots > 0)
         << "freeing what is no device allocation";
     uint32_t count = slot_table[first].slots;
     uint64_t bytes = (count - 1) * kSlotBytes + slot_table[first + count - 1].end - kSlotMargin;

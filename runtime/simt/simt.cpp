@@ -35,9 +35,9 @@ SimtProgram::SimtProgram(const codegen::CompiledKernel& kernel, const codegen::G
                              names.data(), addresses.data(), names.size(), &record, &log);
     std::string reason = log ? log : "";
     if (log) llvm.free_log(log);
-    CHECK(handle_) << "kernel " << kernel.name << " does not link for simt: " << reason;
+    CLEAVE_CHECK(handle_) << "kernel " << kernel.name << " does not link for simt: " << reason;
     record_ = static_cast<const codegen::SimtRecord*>(record);
-    CHECK(record_->version == codegen::kSimtRecordVersion)
+    CLEAVE_CHECK(record_->version == codegen::kSimtRecordVersion)
         << "kernel " << kernel.name << " was compiled by another version (" << record_->version
         << ")";
 }
@@ -78,12 +78,13 @@ void check_launch(const SimtProgram& program, std::span<const uint64_t> args,
                   int64_t dynamic_bytes) {
     const codegen::SimtRecord& record = program.record();
     const codegen::GpuArch& arch = program.arch();
-    CHECK(args.size() == record.num_args) << "kernel " << record.name << " takes "
-                                          << record.num_args << " arguments, not " << args.size();
+    CLEAVE_CHECK(args.size() == record.num_args)
+        << "kernel " << record.name << " takes " << record.num_args << " arguments, not "
+        << args.size();
     int64_t threads = int64_t{block[0]} * block[1] * block[2];
     constexpr std::array<int64_t, 3> kMaxGrid = planner::DeviceLimits{}.max_grid;
     for (size_t axis = 0; axis < 3; ++axis) {
-        CHECK(grid[axis] > 0 && block[axis] > 0)
+        CLEAVE_CHECK(grid[axis] > 0 && block[axis] > 0)
             << "kernel " << record.name << ": an axis of its launch is empty";
         if (grid[axis] > kMaxGrid[axis])
             throw UserError("kernel {} asks for a grid of {} blocks in {}; {} has at most {}",

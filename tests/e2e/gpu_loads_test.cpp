@@ -66,8 +66,7 @@ TEST_CASE("no session compiles with an NVRTC whose objects its CUDA driver does 
     const TemporaryFolder folder;
     fs::copy_file(CLEAVE_FAKE_NVRTC, folder.path() / "libnvrtc.so.13");
     const importer::Graph graph = random_model(small_shape(), 1);
-    planner::Plan plan =
-        plan_for(graph, {"one", "cuda[0]", 1, 1}, all_logits_workload(1, 32, 32));
+    planner::Plan plan = plan_for(graph, {"one", "cuda[0]", 1, 1}, all_logits_workload(1, 32, 32));
     SessionOptions options;
     options.compile.nvrtc = folder.path();
     options.compile.use_cache = false;

@@ -179,8 +179,9 @@ consteval auto make_field_names() {
         std::copy(made.begin(), made.end(), std::copy(asked.begin(), asked.end(), all.begin()));
         return all;
     } else {
-        constexpr auto pointers = with_fields(
-            Sample<T>::sample.value, [](auto&... fields) { return std::tuple{Pointer{&fields}...}; });
+        constexpr auto pointers = with_fields(Sample<T>::sample.value, [](auto&... fields) {
+            return std::tuple{Pointer{&fields}...};
+        });
         return [&]<size_t... I>(std::index_sequence<I...>) {
             return std::array<std::string_view, sizeof...(I)>{
                 pointed_at<std::get<I>(pointers)>()...};

@@ -160,9 +160,10 @@ inline QuantizedMatrix random_quantized(const QuantizedCase& c, std::mt19937& rn
             int code = draw(least, most);
             if (f8 && (code & 0x7f) == 0x7f) code ^= 1;  // no NaN
             put(codes, c.transposed ? k * c.rows + r : r * row_codes + k, bits, code);
-            const double number = f8      ? static_cast<double>(f8e4m3_to_f32(static_cast<uint8_t>(code)))
-                                  : mxfp4 ? e2m1_number(code)
-                                          : code;
+            const double number =
+                f8      ? static_cast<double>(f8e4m3_to_f32(static_cast<uint8_t>(code)))
+                : mxfp4 ? e2m1_number(code)
+                        : code;
             m.values.push_back((number - zero_of[block]) * scale_of[block]);
             m.integers.push_back(static_cast<int>(number - zero_of[block]));
             m.scales.push_back(scale_of[block]);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Catch2, v3 when present, the distribution's v2 otherwise, and what tests share: where data lies,
-// skipping with a reason. Catch's CHECK replaces ours in test files.
+// skipping with a reason.
 #pragma once
 
 #include "runtime/base/errors.h"
 
-#undef CHECK
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #else

@@ -146,7 +146,7 @@ public:
             const Clock::time_point start = Clock::now();
             const runtime::Batch pass{{token}, {position}, {0}, {0, 1}, {0}, false};
             token = session_.run_greedy({&pass, 1}).front().front();
-            CHECK(token >= 0) << "the model's logits are not numbers";
+            CLEAVE_CHECK(token >= 0) << "the model's logits are not numbers";
             // The first one finds the caches full of another session's weights.
             if (i > 0) token_ms.push_back(1e3 * seconds_since(start));
         }

@@ -343,7 +343,7 @@ private:
             session.run_greedy(passes);
             host.push_back(ms_since(start) / static_cast<double>(kNewTokens));
             const auto& events = session.trace().events;
-            CHECK(events.size() == before + passes.size()) << "a trace event of each pass";
+            CLEAVE_CHECK(events.size() == before + passes.size()) << "a trace event of each pass";
             double busy = 0;
             for (size_t i = before; i < events.size(); ++i)
                 busy += static_cast<double>(events[i].end_ns - events[i].start_ns) * 1e-6;

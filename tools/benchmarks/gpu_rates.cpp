@@ -70,7 +70,7 @@ constexpr std::chrono::milliseconds kWarmUp{300};
 }  // namespace
 
 double middle(std::vector<double> values) {
-    CHECK(!values.empty()) << "the middle of nothing";
+    CLEAVE_CHECK(!values.empty()) << "the middle of nothing";
     const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), at, values.end());
     return *at;

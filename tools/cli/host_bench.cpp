@@ -55,13 +55,13 @@ bool is_exchange(const planner::Step& step) {
 }  // namespace
 
 double median(std::vector<double> values) {
-    CHECK(!values.empty()) << "nothing was measured";
+    CLEAVE_CHECK(!values.empty()) << "nothing was measured";
     std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
     return values[values.size() / 2];
 }
 
 double usual(std::vector<double> medians) {
-    CHECK(!medians.empty()) << "nothing was measured";
+    CLEAVE_CHECK(!medians.empty()) << "nothing was measured";
     std::sort(medians.begin(), medians.end());
     const auto cut = static_cast<ptrdiff_t>(medians.size() / 10);
     return std::accumulate(medians.begin() + cut, medians.end() - cut, 0.0) /

@@ -102,8 +102,7 @@ int64_t new_tokens(const RunArguments& flags, const planner::Plan& plan,
 }
 
 // Call within an Interruptible.
-std::unique_ptr<runtime::Session> open_session(planner::Plan& plan,
-                                               const RunArguments& flags) {
+std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunArguments& flags) {
     ProgressBar compile("compiling kernels"), upload("loading weights");
     runtime::SessionOptions options = session_options(flags.run, flags.drivers);
     options.compile.gpu_compiler = flags.gpu_compiler;

@@ -54,8 +54,7 @@ void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& p
         throw UserError("--output-dir {}: no such folder; make it first", flags.output_dir);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(plan_flags, model);
-    planner::Plan plan =
-        plan_from_flags(std::move(model), plan_flags, run, workload, drivers);
+    planner::Plan plan = plan_from_flags(std::move(model), plan_flags, run, workload, drivers);
     Interruptible interruptible;
     runtime::Session session(plan, session_options(run, drivers));
     Json outputs = Json::array();

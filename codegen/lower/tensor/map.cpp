@@ -42,16 +42,17 @@ double alpha_of(const Op& op) {
 
 TensorMap map_of(const Op& op) {
     std::optional<TensorMap> map = planner::read_tensor_map(op);
-    CHECK(map.has_value()) << op.name << " is not computed element by element";
+    CLEAVE_CHECK(map.has_value()) << op.name << " is not computed element by element";
     return std::move(*map);
 }
 
 // What all operators of the step walk over.
 std::vector<int64_t> dims_of(const StepReader& step) {
     std::optional<planner::TensorChain> chain = planner::TensorChain::behind(step.op(0));
-    CHECK(chain.has_value()) << "no operator can follow " << step.op(0).name << " in its launch";
+    CLEAVE_CHECK(chain.has_value())
+        << "no operator can follow " << step.op(0).name << " in its launch";
     for (size_t i = 1; i < step.num_ops(); ++i)
-        CHECK(chain->join(step.op(i), step.op(i - 1).outputs[0]))
+        CLEAVE_CHECK(chain->join(step.op(i), step.op(i - 1).outputs[0]))
             << step.op(i).name << " cannot follow " << step.op(i - 1).name << " in its launch";
     return chain->dims();
 }

@@ -95,7 +95,7 @@ const std::vector<int64_t>& TensorLowering::numbers(std::string_view name) const
 
 int64_t TensorLowering::number(std::string_view name) const {
     const std::vector<int64_t>& all = numbers(name);
-    CHECK(all.size() == 1) << op().name << ": '" << name << "' is no number";
+    CLEAVE_CHECK(all.size() == 1) << op().name << ": '" << name << "' is no number";
     return all[0];
 }
 
@@ -166,7 +166,8 @@ void TensorLowering::raw_result(std::string_view name, std::string_view paramete
 
 void TensorLowering::arguments(std::string_view name, const std::vector<int64_t>& values,
                                size_t size, int64_t filler) {
-    CHECK(values.size() <= size) << op().name << ": " << values.size() << " numbers of " << name;
+    CLEAVE_CHECK(values.size() <= size)
+        << op().name << ": " << values.size() << " numbers of " << name;
     for (size_t i = 0; i < size; ++i)
         argument(fmt::format("{}[{}]", name, i), i < values.size() ? values[i] : filler);
 }

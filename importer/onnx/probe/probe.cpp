@@ -103,7 +103,7 @@ bool Probe::fill_source(Ref v, bool with_data) {
             }
         return true;
     }
-    CHECK(value.input >= 0) << value.name << " has no source";
+    CLEAVE_CHECK(value.input >= 0) << value.name << " has no source";
     const ModelInput& input = model_.inputs[value.input];
     const InputRole role = roles_[value.input];
     Dims dims;

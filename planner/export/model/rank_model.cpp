@@ -229,9 +229,9 @@ bool add_rank(const Plan& plan, const Schedule& schedule, int stage, DeviceId de
               const std::shared_ptr<importer::WeightReader>& reader, ExportResult& result) {
     auto data = std::make_shared<TensorFile>(plan, reader);
     ExportFile file{name, {}};
-    CHECK(RankModel(plan, schedule, stage, device, ops)
-              .run(*data, data_file_name(device))
-              .SerializeToString(&file.contents))
+    CLEAVE_CHECK(RankModel(plan, schedule, stage, device, ops)
+                     .run(*data, data_file_name(device))
+                     .SerializeToString(&file.contents))
         << name << " does not serialise";
     result.files.push_back(std::move(file));
     result.files.push_back(

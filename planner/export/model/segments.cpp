@@ -88,7 +88,7 @@ private:
     // segment that made it.
     DeviceTensor use(DeviceId device, ValueId value, int reader) {
         auto at = state(device).values.find(value);
-        CHECK(at != state(device).values.end())
+        CLEAVE_CHECK(at != state(device).values.end())
             << "value " << plan_.graph.value(value).name << " is not on its reader's device";
         const Home& home = at->second;
         if (home.segment != kNowhere && home.segment != reader)
@@ -181,7 +181,8 @@ private:
 
     // The residual's Add of a member, and the norm that may follow it.
     void epilogue(const Collective& c, size_t m) {
-        CHECK(c.epilogue.size() == (c.weights.empty() ? 1u : 2u)) << "an epilogue of no known form";
+        CLEAVE_CHECK(c.epilogue.size() == (c.weights.empty() ? 1u : 2u))
+            << "an epilogue of no known form";
         const DeviceId device = c.group[m];
         const int s = open(device);
         use(device, placed_at(c.contributions[0]).value, s);
@@ -228,14 +229,14 @@ const WeightShard* find_shard(const Plan& plan, const SegmentOp& item, size_t i)
 
 const WeightShard& shard_of(const Plan& plan, const SegmentOp& item, size_t i) {
     const WeightShard* shard = find_shard(plan, item, i);
-    CHECK(shard) << plan.graph.op(item.op).name << " lacks weight " << i << " on its device";
+    CLEAVE_CHECK(shard) << plan.graph.op(item.op).name << " lacks weight " << i << " on its device";
     return *shard;
 }
 
 int layer_of(const Plan& plan, const KvSlab& slab) {
     for (const Op& op : plan.graph.ops)
         if (op.kind == OpKind::kKvAppend && op.outputs.at(0) == slab.state) return op.layer;
-    CHECK(false) << "a KV slab of no append";
+    CLEAVE_CHECK(false) << "a KV slab of no append";
     return -1;
 }
 

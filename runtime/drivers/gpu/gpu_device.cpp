@@ -99,7 +99,8 @@ public:
 
     void free(DeviceAddress address) override {
         auto found = blocks_.find(address);
-        CHECK(found != blocks_.end()) << "freeing memory that " << info_.name << " does not own";
+        CLEAVE_CHECK(found != blocks_.end())
+            << "freeing memory that " << info_.name << " does not own";
         synchronize();
         context_->free(address);
         allocated_ -= found->second;
@@ -163,7 +164,7 @@ public:
         if (r.rows <= 0 || r.row_bytes <= 0) return;
         if (driver_->pinned().holds(destination, span_of(r, r.destination_stride)))
             return on_stream().copy_out(source, destination, r);
-        CHECK(!capturing_) << "memory that is not pinned in a capture of " << info_.name;
+        CLEAVE_CHECK(!capturing_) << "memory that is not pinned in a capture of " << info_.name;
         in_pieces(r, [&](int64_t from, int64_t to, const Rectangle& piece) {
             const std::span<std::byte> block = out_block(0, piece.rows * piece.row_bytes);
             on_stream().copy_out(source + static_cast<DeviceAddress>(from), block.data(),
@@ -182,7 +183,7 @@ public:
         if (r.rows <= 0 || r.row_bytes <= 0) return;
         if (driver_->pinned().holds(source, span_of(r, r.source_stride)))
             return on_stream().copy_in(source, destination, r);
-        CHECK(!capturing_) << "memory that is not pinned in a capture of " << info_.name;
+        CLEAVE_CHECK(!capturing_) << "memory that is not pinned in a capture of " << info_.name;
         in_pieces(r, [&](int64_t from, int64_t to, const Rectangle& piece) {
             const std::span<std::byte> block = ring_.take(piece.rows * piece.row_bytes);
             for (int64_t row = 0; row < piece.rows; ++row)
@@ -361,7 +362,7 @@ private:
     }
 
     GpuGraph graph_of(int capture) const {
-        CHECK(capture >= 0 && static_cast<size_t>(capture) < captures_.size())
+        CLEAVE_CHECK(capture >= 0 && static_cast<size_t>(capture) < captures_.size())
             << "capture " << capture << " of " << captures_.size() << " on " << info_.name;
         return captures_[static_cast<size_t>(capture)];
     }
@@ -383,7 +384,8 @@ private:
     }
 
     DeviceAddress take(int64_t bytes, const std::string& what, bool exchange) {
-        CHECK(!capturing_) << what << " is allocated on " << info_.name << " while it captures";
+        CLEAVE_CHECK(!capturing_) << what << " is allocated on " << info_.name
+                                  << " while it captures";
         const auto refuse = [&](const std::string& why) {
             return DeviceError(fmt::format("allocating {} bytes for {}", bytes, what), why,
                                info_.name);
@@ -405,7 +407,8 @@ private:
                 "the driver has {} bytes free, the plan counts on {} bytes of which {} are used; "
                 "another program may hold the rest",
                 context_->free_bytes(), info_.memory_bytes, allocated_));
-        CHECK(*address % 256 == 0) << info_.name << " gave an address that is not aligned to 256";
+        CLEAVE_CHECK(*address % 256 == 0)
+            << info_.name << " gave an address that is not aligned to 256";
         allocated_ += bytes;
         peak_ = std::max(peak_, allocated_);
         if (options_.poison) fill(*address, bytes, kPoisonByte);

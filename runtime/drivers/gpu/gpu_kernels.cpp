@@ -15,8 +15,8 @@ namespace {
 constexpr int64_t kMostOfAnything = std::numeric_limits<int32_t>::max();
 
 unsigned dimension(int64_t n, int64_t most, const std::string& device) {
-    CHECK(n >= 0 && n <= most) << "a launch dimension of " << n << " on " << device
-                               << ", which takes " << most << " at most";
+    CLEAVE_CHECK(n >= 0 && n <= most) << "a launch dimension of " << n << " on " << device
+                                      << ", which takes " << most << " at most";
     return static_cast<unsigned>(n);
 }
 
@@ -82,7 +82,7 @@ void GpuKernels::unload() noexcept {
 }
 
 GpuKernels::Loaded& GpuKernels::kernel_of(int kernel) {
-    CHECK(kernel >= 0 && static_cast<size_t>(kernel) < kernels_.size())
+    CLEAVE_CHECK(kernel >= 0 && static_cast<size_t>(kernel) < kernels_.size())
         << "kernel " << kernel << " of " << kernels_.size() << " on " << info_.name;
     return kernels_[static_cast<size_t>(kernel)];
 }

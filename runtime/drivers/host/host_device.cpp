@@ -64,7 +64,7 @@ public:
 
     void launch(int kernel, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
                 const codegen::Launch& launch) override {
-        CHECK(kernel >= 0 && static_cast<size_t>(kernel) < entries_.size())
+        CLEAVE_CHECK(kernel >= 0 && static_cast<size_t>(kernel) < entries_.size())
             << "kernel " << kernel << " of " << entries_.size() << " on " << info_.name;
         reserve_scratch(launch.shared_bytes);
         codegen::HostEntry entry = entries_[static_cast<size_t>(kernel)];

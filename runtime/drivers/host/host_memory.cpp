@@ -24,7 +24,7 @@ HostMemory::~HostMemory() {
 }
 
 void* HostMemory::allocate(int64_t bytes, const std::string& what) {
-    CHECK(bytes >= 0) << what << " of " << bytes << " bytes";
+    CLEAVE_CHECK(bytes >= 0) << what << " of " << bytes << " bytes";
     std::string call = fmt::format("allocating {} bytes for {}", bytes, what);
     if (capacity_ > 0 && bytes > capacity_ - allocated_) {
         throw DeviceError(
@@ -50,7 +50,7 @@ void* HostMemory::allocate(int64_t bytes, const std::string& what) {
 
 void HostMemory::free(void* address) {
     auto found = blocks_.find(address);
-    CHECK(found != blocks_.end()) << "freeing memory that " << device_ << " does not own";
+    CLEAVE_CHECK(found != blocks_.end()) << "freeing memory that " << device_ << " does not own";
     ::munmap(address, found->second.mapped);
     allocated_ -= found->second.bytes;
     blocks_.erase(found);

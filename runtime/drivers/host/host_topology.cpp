@@ -18,9 +18,9 @@ using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
 Topology load() {
     hwloc_topology_t raw = nullptr;
-    CHECK(hwloc_topology_init(&raw) == 0) << "hwloc_topology_init";
+    CLEAVE_CHECK(hwloc_topology_init(&raw) == 0) << "hwloc_topology_init";
     Topology topology(raw);
-    CHECK(hwloc_topology_load(raw) == 0) << "hwloc_topology_load";
+    CLEAVE_CHECK(hwloc_topology_load(raw) == 0) << "hwloc_topology_load";
     return topology;
 }
 

@@ -30,7 +30,7 @@ const float* as_f32(const std::byte* base, int64_t begin, int64_t count, DType d
 
 void reduce_elements(std::span<const std::byte* const> sources, const std::byte* residual,
                      std::byte* destination, int64_t begin, int64_t end, DType dtype) {
-    CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16)
+    CLEAVE_CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16)
         << "a sum of " << dtype_name(dtype);
     alignas(64) float sum[kTile];
     alignas(64) float converted[kTile];

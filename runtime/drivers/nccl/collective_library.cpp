@@ -55,7 +55,7 @@ struct NcclFunctions {
 ncclDataType_t type_of(DType dtype) {
     if (dtype == DType::kF16) return ncclFloat16;
     if (dtype == DType::kBF16) return ncclBfloat16;
-    CHECK(dtype == DType::kF32) << "a vendor's sum of " << dtype_name(dtype);
+    CLEAVE_CHECK(dtype == DType::kF32) << "a vendor's sum of " << dtype_name(dtype);
     return ncclFloat32;
 }
 
@@ -81,7 +81,7 @@ public:
 
     void all_gather(DeviceAddress source, DeviceAddress destination,
                     std::span<const int64_t> parts) override {
-        CHECK(static_cast<int>(parts.size()) == ranks_) << "parts of a gather";
+        CLEAVE_CHECK(static_cast<int>(parts.size()) == ranks_) << "parts of a gather";
         const std::lock_guard lock(mutex_);
         enter();
         if (std::all_of(parts.begin(), parts.end(), [&](int64_t n) { return n == parts[0]; })) {
@@ -349,7 +349,7 @@ public:
 
     std::unique_ptr<CollectiveGroup> connect(std::span<const CollectiveMember> members,
                                              const CollectiveOptions& options) const override {
-        CHECK(!members.empty()) << "a group of no devices";
+        CLEAVE_CHECK(!members.empty()) << "a group of no devices";
         std::map<std::string, std::string> cards;
         for (const CollectiveMember& member : members) {
             const auto [other, fresh] = cards.try_emplace(member.card, member.device);

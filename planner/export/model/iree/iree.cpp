@@ -26,7 +26,7 @@ const char* safetensors_type(DType dtype) {
         case DType::kBF16: return "BF16";
         default: break;
     }
-    CHECK(false) << "an exported tensor of " << dtype_name(dtype);
+    CLEAVE_CHECK(false) << "an exported tensor of " << dtype_name(dtype);
     return "";
 }
 

@@ -61,7 +61,7 @@ private:
             result_.id_devices.push_back(placed.device);
             locals_[placed.device.index()][placed.value] = {{name, {kTokens}, "i32"}, {}};
         }
-        CHECK(!result_.id_devices.empty()) << "a plan whose devices read no token ids";
+        CLEAVE_CHECK(!result_.id_devices.empty()) << "a plan whose devices read no token ids";
     }
 
     std::string module_text(const MlirTensor& logits) const {
@@ -189,7 +189,7 @@ private:
             case OpKind::kOpaque:
             case OpKind::kTensor: break;
         }
-        CHECK(false) << op.name << " is no Llama operator";
+        CLEAVE_CHECK(false) << op.name << " is no Llama operator";
     }
 
     const Local& in(const Op& op, size_t i) const {
@@ -203,7 +203,7 @@ private:
     const WeightShard& weight(const Op&, size_t i) const { return shard_of(plan_, *item_, i); }
     MlirTensor columns(const Local& x, Range wanted) {
         if (wanted == x.columns) return x.tensor;
-        CHECK(x.columns.begin <= wanted.begin && wanted.end <= x.columns.end)
+        CLEAVE_CHECK(x.columns.begin <= wanted.begin && wanted.end <= x.columns.end)
             << "a value lacks columns that its reader needs";
         return w_.slice(x.tensor, 1, wanted.begin - x.columns.begin, wanted.size());
     }
@@ -349,7 +349,7 @@ private:
         // overwrites another: each gets a number of its own (as bits; no row is read before it is
         // written).
         const int digits = dtype_bits(plan_.workload.kv_dtype.value_or(DType::kF32)) / 4;
-        CHECK(++caches_ < 0x7c00) << "more KV caches than distinct numbers";
+        CLEAVE_CHECK(++caches_ < 0x7c00) << "more KV caches than distinct numbers";
         globals_ += fmt::format(
             "  util.global private mutable @{} {{{}}} = dense<0x{:0{}X}> : {}\n", symbol,
             affinity("stream.affinity", device_), caches_, digits, mlir_type(cache));
@@ -461,7 +461,7 @@ private:
 
     void gated_activation(const Op& op) {
         const Local &gate = in(op, 0), &up = in(op, 1);
-        CHECK(gate.columns == up.columns) << op.name << ": operands of unequal columns";
+        CLEAVE_CHECK(gate.columns == up.columns) << op.name << ": operands of unequal columns";
         const std::string body = activation_body(op.as<GatedActivationAttrs>().activation) +
                                  "%y = arith.mulf %g, %i1 : f32";
         give(op, {w_.elementwise({gate.tensor, up.tensor}, body), gate.columns});
@@ -503,13 +503,13 @@ private:
                            mlir_float(0.044715), mlir_float(0.79788456080286536)) +
                        halves;
         }
-        CHECK(false) << "unknown activation";
+        CLEAVE_CHECK(false) << "unknown activation";
         return {};
     }
 
     void add(const Op& op) {
         const Local &a = in(op, 0), &b = in(op, 1);
-        CHECK(a.columns == b.columns) << op.name << ": operands of unequal columns";
+        CLEAVE_CHECK(a.columns == b.columns) << op.name << ": operands of unequal columns";
         give(op,
              {w_.elementwise({a.tensor, b.tensor}, "%y = arith.addf %i0, %i1 : f32"), a.columns});
     }

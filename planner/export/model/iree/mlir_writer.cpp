@@ -40,7 +40,7 @@ std::string brackets(const std::vector<std::string>& items) {
 }  // namespace
 
 std::string mlir_element(DType dtype) {
-    CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16)
+    CLEAVE_CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16)
         << "an exported tensor of " << dtype_name(dtype);
     return std::string(dtype_name(dtype));
 }

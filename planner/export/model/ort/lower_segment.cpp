@@ -91,7 +91,7 @@ private:
                 g_.node("Identity", {in(op, 0).name}, {}, result.name);
                 break;
             case OpKind::kOpaque:
-            case OpKind::kTensor: CHECK(false) << op.name << " is no Llama operator";
+            case OpKind::kTensor: CLEAVE_CHECK(false) << op.name << " is no Llama operator";
         }
         locals_[op.outputs[0]] = result;
     }
@@ -106,7 +106,7 @@ private:
     // Columns `wanted` of a value that has these or more.
     std::string slice(const Local& x, Range wanted) {
         if (wanted == x.columns) return x.name;
-        CHECK(x.columns.begin <= wanted.begin && wanted.end <= x.columns.end)
+        CLEAVE_CHECK(x.columns.begin <= wanted.begin && wanted.end <= x.columns.end)
             << x.name << " lacks columns that its reader needs";
         return g_.node("Slice", {x.name, g_.ints({wanted.begin - x.columns.begin}),
                                  g_.ints({wanted.end - x.columns.begin}), g_.ints({-1})});
@@ -325,7 +325,7 @@ private:
 
     void gated_activation(const Op& op, Local& result) {
         const Local &gate = in(op, 0), &up = in(op, 1);
-        CHECK(gate.columns == up.columns) << op.name << ": operands of unequal columns";
+        CLEAVE_CHECK(gate.columns == up.columns) << op.name << ": operands of unequal columns";
         result.columns = gate.columns;
         g_.node("Mul", {activate(op.as<GatedActivationAttrs>().activation, gate.name), up.name}, {},
                 result.name);
@@ -351,7 +351,7 @@ private:
                     x, g_.node("Tanh", {g_.node("Mul", {inner, number(0.79788456080286536)})}));
             }
         }
-        CHECK(false) << "unknown activation";
+        CLEAVE_CHECK(false) << "unknown activation";
         return {};
     }
     // x / 2 * (1 + e)
@@ -361,7 +361,7 @@ private:
 
     void add(const Op& op, Local& result) {
         const Local &a = in(op, 0), &b = in(op, 1);
-        CHECK(a.columns == b.columns) << op.name << ": operands of unequal columns";
+        CLEAVE_CHECK(a.columns == b.columns) << op.name << ": operands of unequal columns";
         result.columns = a.columns;
         g_.node("Add", {a.name, b.name}, {}, result.name);
     }

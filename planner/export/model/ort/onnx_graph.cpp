@@ -20,7 +20,7 @@ int onnx_type_of(DType dtype) {
         case DType::kBF16: return onnx::TensorProto::BFLOAT16;
         default: break;
     }
-    CHECK(false) << "an exported tensor of " << dtype_name(dtype);
+    CLEAVE_CHECK(false) << "an exported tensor of " << dtype_name(dtype);
     return 0;
 }
 

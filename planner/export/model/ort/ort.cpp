@@ -119,7 +119,7 @@ ExportResult export_ort(const Plan& plan) {
         const onnx::ModelProto model =
             lower_segment(plan, segment, file, data_file_name(segment.device));
         ExportFile out{names[static_cast<size_t>(item.segment)], {}};
-        CHECK(model.SerializeToString(&out.contents)) << out.name << " does not serialise";
+        CLEAVE_CHECK(model.SerializeToString(&out.contents)) << out.name << " does not serialise";
         result.files.push_back(std::move(out));
         expanded = expanded || file.expanded();
     }
