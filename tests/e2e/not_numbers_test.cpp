@@ -34,9 +34,9 @@ void change(importer::Graph& graph, const std::string& part, Act act) {
 // Within f32's range, but values between the two matrices are beyond f16's.
 importer::Graph model_beyond_f16(const char* first, float by, const char* second, float back) {
     importer::Graph graph = random_model(small_shape(), 1);
-    const auto scale = [&](const char* part, float by) {
-        change(graph, part, [by](std::vector<float>& values) {
-            for (float& v : values) v *= by;
+    const auto scale = [&](const char* part, float factor) {
+        change(graph, part, [factor](std::vector<float>& values) {
+            for (float& v : values) v *= factor;
         });
     };
     scale(first, by);

@@ -131,6 +131,7 @@ public:
 
 private:
     size_t pick(size_t n) { return n == 0 ? 0 : random_() % n; }
+    int pick(int n) { return static_cast<int>(pick(static_cast<size_t>(n))); }
     bool chance(int one_in) { return pick(one_in) == 0; }
     int64_t number() {
         return chance(3) ? static_cast<int64_t>(pick(40)) - 8 : kNumbers[pick(kNumbers.size())];
@@ -196,7 +197,7 @@ private:
         if (all.empty()) return;
         NodeProto& n = *all.Mutable(pick(all.size()));
         NodeProto& other = *all.Mutable(pick(all.size()));
-        const size_t i = pick(n.input_size());
+        const int i = pick(n.input_size());
         switch (pick(6)) {
             case 0: n.add_input(value_name(all)); break;
             case 1:
@@ -217,7 +218,7 @@ private:
     void change_node() {
         Nodes& all = nodes();
         if (all.empty()) return;
-        const size_t i = pick(all.size());
+        const int i = pick(all.size());
         switch (pick(7)) {
             case 0: all.DeleteSubrange(i, 1); break;
             case 1: {
@@ -254,7 +255,7 @@ private:
             a->set_i(number());
             return;
         }
-        const size_t i = pick(n->attribute_size());
+        const int i = pick(n->attribute_size());
         AttributeProto& a = *n->mutable_attribute(i);
         switch (pick(9)) {
             case 0: n->mutable_attribute()->DeleteSubrange(i, 1); break;

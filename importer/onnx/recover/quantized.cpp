@@ -129,7 +129,8 @@ std::optional<WeightView> block_quantized_table(Recovery& r, const Node& node, s
     const Constant *table = constant(r, node, 0), *scales = constant(r, node, 2),
                    *zeros = constant(r, node, 3);
     const auto sizes = r.sizes(node.input(0));
-    const auto dtype = table ? dtype_of(table->elem_type) : std::nullopt;
+    std::optional<DType> dtype;
+    if (table) dtype = dtype_of(table->elem_type);
     const bool bytes = dtype == DType::kUInt8;
     const int64_t bits = bytes ? node.integer("bits", 4) : 4,
                   block = node.integer("block_size", 128), axis = node.integer("quantize_axis", 1);

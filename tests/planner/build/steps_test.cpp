@@ -104,10 +104,10 @@ TEST_CASE("every operand of a step was made on its device by an earlier step", "
                 } else if (const Transfer* t = step.transfer()) {
                     need(t->source);
                     make(t->destination);
-                } else if (const Collective* c = step.collective()) {
-                    for (PlacedId id : c->contributions) need(id);
-                    for (PlacedId id : c->epilogue_inputs) need(id);
-                    for (PlacedId id : c->outputs) make(id);
+                } else if (const Collective* sum = step.collective()) {
+                    for (PlacedId id : sum->contributions) need(id);
+                    for (PlacedId id : sum->epilogue_inputs) need(id);
+                    for (PlacedId id : sum->outputs) make(id);
                 }
             }
             for (PlacedId id : phase->outputs) need(id);
