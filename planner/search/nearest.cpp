@@ -51,7 +51,7 @@ PlanBody nearest_plan(const Analysis& analysis, const Shape& shape, PlanBuilder&
     if (proposals.found.empty() && !request.options.pins.empty())
         throw UserError(
             "no pipeline of this shape on these devices was found that meets the pins; leave the "
-            "shape to the planner (no --tp, no --pp), or leave out pins");
+            "shape to the planner (no $tensor_parallel, no $pipeline_stages), or leave out pins");
     CLEAVE_CHECK(!proposals.found.empty()) << "no shape at all";
     std::optional<PlanBody> nearest;
     int64_t least = INT64_MAX;
