@@ -4,10 +4,15 @@
 // characters of the digest of all before.
 #include "codegen/compile/object_cache.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -107,33 +112,123 @@ std::optional<CompiledKernel> decode(std::string_view text) {
     return kernel;
 }
 
+// Folders that are made are the user's alone, whatever the umask.
+void make_folders(const fs::path& folder) {
+    fs::path made;
+    for (const fs::path& part : folder) {
+        made /= part;
+        ::mkdir(made.c_str(), 0700);
+    }
+}
+
+bool is_own(const struct stat& status) {
+    return (status.st_uid == ::geteuid() || status.st_uid == 0) &&
+           (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// A kernel's object has at most some megabytes.
+constexpr off_t kMostBytes = off_t{1} << 30;
+
+// All of a regular file of the user's own; empty otherwise.
+std::string read_own(int folder, const std::string& name) {
+    // Not blocking: a FIFO would wait for a writer.
+    const int file = ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) return {};
+    struct stat status{};
+    std::string text;
+    if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && is_own(status) &&
+        status.st_size <= kMostBytes) {
+        text.resize(static_cast<size_t>(status.st_size));
+        size_t read = 0;
+        while (read < text.size()) {
+            const ssize_t got = ::read(file, text.data() + read, text.size() - read);
+            if (got < 0 && errno == EINTR) continue;
+            if (got <= 0) break;
+            read += static_cast<size_t>(got);
+        }
+        text.resize(read);
+    }
+    ::close(file);
+    return text;
+}
+
+// The folder, opened, where it is the user's own; -1 otherwise, with the reason in `why`.
+int open_own(const fs::path& folder, std::string& why) {
+    const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat status{};
+    if (opened < 0 || ::fstat(opened, &status) != 0) {
+        why = fmt::format("{}: {}", folder.string(),
+                          std::error_code(errno, std::generic_category()).message());
+    } else if (!is_own(status)) {
+        why = fmt::format(
+            "{} is {}: others could plant code there; chmod go-w it, or name another folder by "
+            "XDG_CACHE_HOME",
+            folder.string(),
+            (status.st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "writable by others" : "another user's");
+    } else {
+        return opened;
+    }
+    if (opened >= 0) ::close(opened);
+    return -1;
+}
+
+// Temporaries of processes that were killed; one that is written now is younger than a day.
+void remove_leftovers(const fs::path& folder) {
+    std::error_code error;
+    const auto yesterday = fs::file_time_type::clock::now() - std::chrono::hours(24);
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+        std::error_code gone;
+        if (at->path().extension() == ".tmp" && at->last_write_time(gone) < yesterday && !gone)
+            fs::remove(at->path(), gone);
+    }
+}
+
+fs::path folder_of(const std::string& given) {
+    return given.empty() ? default_folder() : fs::path(given);
+}
+
 }  // namespace
 
-ObjectCache::ObjectCache(const std::string& folder)
-    : folder_(folder.empty() ? default_folder() : fs::path(folder)) {}
+ObjectCache::ObjectCache(const std::string& folder) : folder_(folder_of(folder)) {
+    if (folder_.empty()) return;
+    make_folders(folder_);
+    std::string ignored;
+    opened_ = open_own(folder_, ignored);
+}
+
+ObjectCache::~ObjectCache() {
+    if (opened_ >= 0) ::close(opened_);
+}
 
 fs::path ObjectCache::path(const std::string& key) const { return folder_ / (key + ".o"); }
 
 std::optional<CompiledKernel> ObjectCache::find(const std::string& key,
                                                 const std::string& name) const {
-    if (folder_.empty()) return std::nullopt;
-    std::ifstream file(path(key), std::ios::binary);
-    if (!file) return std::nullopt;
-    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    std::optional<CompiledKernel> kernel = decode(text);
+    if (opened_ < 0) return std::nullopt;
+    std::optional<CompiledKernel> kernel = decode(read_own(opened_, key + ".o"));
     if (!kernel || kernel->name != name) return std::nullopt;
     kernel->from_cache = true;
     return kernel;
 }
 
 void ObjectCache::store(const std::string& key, const CompiledKernel& kernel) const {
-    if (folder_.empty()) return;
-    std::error_code ignored;
-    fs::create_directories(folder_, ignored);
-    AtomicFile file(path(key));
+    if (opened_ < 0) return;
+    std::call_once(swept_, [&] { remove_leftovers(folder_); });
+    AtomicFile file(key + ".o", 0600, opened_);
     const std::string text = encode(kernel);
     file.stream().write(text.data(), static_cast<std::streamsize>(text.size()));
-    ignored = file.commit();  // a cache that cannot be written is no error
+    // A cache that cannot be written is no error.
+    [[maybe_unused]] const std::error_code ignored = file.commit();
+}
+
+std::string why_not_cached(const std::string& folder) {
+    const fs::path path = folder_of(folder);
+    if (path.empty()) return "neither XDG_CACHE_HOME nor HOME is set";
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) return "";
+    std::string why;
+    if (const int opened = open_own(path, why); opened >= 0) ::close(opened);
+    return why;
 }
 
 }  // namespace cleave::codegen

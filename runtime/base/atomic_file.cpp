@@ -3,45 +3,102 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
+#include <cstdio>
+#include <random>
+#include <streambuf>
+#include <vector>
 
 #include <fmt/format.h>
 
 namespace cleave {
 
-namespace fs = std::filesystem;
-
 namespace {
 
-std::error_code last_error() { return {errno != 0 ? errno : EIO, std::generic_category()}; }
-
-fs::path temporary_name(const fs::path& path) {
-    static std::atomic<int> serial{0};
-    return fmt::format("{}.{}.{}.tmp", path.string(), ::getpid(), serial++);
-}
+std::error_code last_error() { return {errno, std::generic_category()}; }
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(temporary_name(path_)) {
-    errno = 0;
-    stream_.open(temporary_, std::ios::binary | std::ios::trunc);
-    if (!stream_) error_ = last_error();
+// Writes to a descriptor and keeps the first error, which an std::filebuf does not tell.
+class AtomicFile::Buffer final : public std::streambuf {
+public:
+    explicit Buffer(int file) : file_(file) { empty(); }
+    ~Buffer() override { ::close(file_); }
+
+    std::error_code finish() {
+        flush();
+        return error_;
+    }
+
+protected:
+    int_type overflow(int_type c) override {
+        if (!flush()) return traits_type::eof();
+        if (!traits_type::eq_int_type(c, traits_type::eof())) sputc(traits_type::to_char_type(c));
+        return traits_type::not_eof(c);
+    }
+    int sync() override { return flush() ? 0 : -1; }
+
+    pos_type seekoff(off_type offset, std::ios_base::seekdir from,
+                     std::ios_base::openmode) override {
+        if (!flush()) return pos_type(off_type(-1));
+        const int whence = from == std::ios_base::beg   ? SEEK_SET
+                           : from == std::ios_base::cur ? SEEK_CUR
+                                                        : SEEK_END;
+        return pos_type(::lseek(file_, offset, whence));
+    }
+    pos_type seekpos(pos_type position, std::ios_base::openmode which) override {
+        return seekoff(off_type(position), std::ios_base::beg, which);
+    }
+
+private:
+    void empty() { setp(bytes_.data(), bytes_.data() + bytes_.size()); }
+
+    bool flush() {
+        for (const char* at = pbase(); at < pptr() && !error_;) {
+            const ssize_t written = ::write(file_, at, static_cast<size_t>(pptr() - at));
+            if (written >= 0)
+                at += written;
+            else if (errno != EINTR)
+                error_ = last_error();
+        }
+        empty();
+        return !error_;
+    }
+
+    int file_;
+    std::vector<char> bytes_ = std::vector<char>(size_t{1} << 16);
+    std::error_code error_;
+};
+
+AtomicFile::AtomicFile(const std::filesystem::path& path, mode_t mode, int folder)
+    : folder_(folder), path_(path.string()) {
+    std::random_device random;
+    for (int attempt = 0; attempt < 16 && !buffer_; ++attempt) {
+        temporary_ = fmt::format("{}.{:08x}{:08x}.tmp", path_, random(), random());
+        const int file = ::openat(folder_, temporary_.c_str(),
+                                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (file >= 0)
+            buffer_ = std::make_unique<Buffer>(file);
+        else
+            error_ = last_error();
+        if (error_ != std::errc::file_exists) break;
+    }
+    if (buffer_)
+        error_.clear();
+    else
+        temporary_.clear();
+    stream_ = std::make_unique<std::ostream>(buffer_.get());  // without a buffer each write fails
 }
 
 AtomicFile::~AtomicFile() {
-    if (temporary_.empty()) return;
-    stream_.close();
-    std::error_code ignored;
-    fs::remove(temporary_, ignored);
+    if (!temporary_.empty()) ::unlinkat(folder_, temporary_.c_str(), 0);
 }
 
 std::error_code AtomicFile::commit() {
     if (error_) return error_;
-    errno = 0;
-    stream_.close();
-    if (!stream_) return error_ = last_error();
-    fs::rename(temporary_, path_, error_);
+    error_ = buffer_->finish();
+    if (!error_ && ::renameat(folder_, temporary_.c_str(), folder_, path_.c_str()) != 0)
+        error_ = last_error();
     if (!error_) temporary_.clear();
     return error_;
 }

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that appears whole or not at all: it is written under a temporary name in the same folder
-// and renamed into place by `commit`. Readers never see half of one, processes that write the same
-// file do not mix, and what was there stays if anything fails. Errors are returned, not thrown:
-// each user says what its file is for. One thread at a time.
+// A file that appears whole or not at all: it is written under a random name in the same folder and
+// renamed into place by `commit`. Readers never see half of one, processes that write the same file
+// do not mix, and what was there stays if anything fails. No link is followed to what is written.
+// Errors are returned, not thrown: each user says what its file is for. One thread at a time.
 #pragma once
 
+#include <fcntl.h>
+#include <sys/types.h>
+
 #include <filesystem>
-#include <fstream>
+#include <memory>
+#include <ostream>
+#include <string>
 #include <system_error>
 
 namespace cleave {
 
 class AtomicFile {
 public:
-    // Creates the temporary file, empty.
-    explicit AtomicFile(std::filesystem::path path);
+    // Creates the temporary file, empty, with the permissions of `mode` that the umask leaves. A
+    // relative path starts at the opened folder, which is not owned; AT_FDCWD: the current one.
+    explicit AtomicFile(const std::filesystem::path& path, mode_t mode = 0666,
+                        int folder = AT_FDCWD);
     // Removes it again unless it was committed.
     ~AtomicFile();
     AtomicFile(const AtomicFile&) = delete;
@@ -22,14 +29,18 @@ public:
 
     // Why the temporary file could not be made; no error otherwise.
     std::error_code error() const { return error_; }
-    std::ostream& stream() { return stream_; }
+    std::ostream& stream() { return *stream_; }
 
     // Closes the file and gives it its name. The first error since the beginning, or none.
     [[nodiscard]] std::error_code commit();
 
 private:
-    std::filesystem::path path_, temporary_;
-    std::ofstream stream_;
+    class Buffer;
+
+    int folder_;
+    std::string path_, temporary_;
+    std::unique_ptr<Buffer> buffer_;
+    std::unique_ptr<std::ostream> stream_;
     std::error_code error_;
 };
 

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/atomic_file.h"
 
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <fstream>
 #include <iterator>
+#include <memory>
+#include <vector>
 
 #include "tests/support/test.h"
 
@@ -57,4 +64,69 @@ TEST_CASE("an atomic file reports the first error, and replaces no folder", "[ba
     }
     CHECK(fs::is_directory(folder.path() / "taken"));
     CHECK(files_in(folder.path()) == 1);
+}
+
+TEST_CASE("an atomic file's temporary has a name of its own, and the mode that was asked for",
+          "[base]") {
+    test::TemporaryFolder folder;
+    {
+        std::vector<std::unique_ptr<AtomicFile>> files;
+        for (int i = 0; i < 50; ++i) {
+            files.push_back(std::make_unique<AtomicFile>(folder.path() / "plan", 0600));
+            REQUIRE(!files.back()->error());
+        }
+        CHECK(files_in(folder.path()) == 50);
+        CHECK(!files.back()->commit());
+    }
+    CHECK(files_in(folder.path()) == 1);
+    struct stat status{};
+    REQUIRE(::stat((folder.path() / "plan").c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("an atomic file replaces a link, not what it leads to", "[base]") {
+    test::TemporaryFolder folder;
+    const fs::path victim = folder.path() / "victim", path = folder.path() / "plan";
+    std::ofstream(victim) << "old";
+    fs::create_symlink(victim, path);
+    AtomicFile file(path);
+    file.stream() << "new";
+    CHECK(!file.commit());
+    CHECK(contents(victim) == "old");
+    CHECK(contents(path) == "new");
+    CHECK(fs::is_regular_file(fs::symlink_status(path)));
+}
+
+TEST_CASE("an atomic file keeps the first error of a write, and what was there", "[base]") {
+    test::TemporaryFolder folder;
+    const fs::path path = folder.path() / "plan";
+    std::ofstream(path) << "old";
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const rlimit small{4096, before.rlim_max};
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    std::error_code error;
+    {
+        AtomicFile file(path);
+        file.stream() << std::string(1 << 20, 'x');
+        error = file.commit();
+    }
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    CHECK(error == std::errc::file_too_large);
+    CHECK(contents(path) == "old");
+    CHECK(files_in(folder.path()) == 1);
+}
+
+TEST_CASE("an atomic file is written in any order", "[base]") {
+    test::TemporaryFolder folder;
+    const fs::path path = folder.path() / "plan";
+    AtomicFile file(path);
+    file.stream().seekp(4);
+    file.stream() << "after";
+    file.stream().seekp(0);
+    file.stream() << "1234";
+    CHECK(!file.commit());
+    CHECK(contents(path) == "1234after");
 }

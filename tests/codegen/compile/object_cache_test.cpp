@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects are code: what others could have written is never run.
+#include "codegen/compile/object_cache.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/support/test.h"
+
+namespace cleave::codegen {
+namespace {
+
+namespace fs = std::filesystem;
+
+CompiledKernel small_kernel() {
+    CompiledKernel kernel;
+    kernel.name = "k";
+    kernel.compiler = "test";
+    kernel.object.assign(64, std::byte{0x90});
+    return kernel;
+}
+
+mode_t mode_of(const fs::path& path) {
+    struct stat status{};
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    return status.st_mode & 07777;
+}
+
+// Until the end of the scope.
+class Umask {
+public:
+    explicit Umask(mode_t mask) : before_(::umask(mask)) {}
+    ~Umask() { ::umask(before_); }
+
+private:
+    mode_t before_;
+};
+
+}  // namespace
+
+TEST_CASE("the cache's folders and entries are the user's alone, whatever the umask", "[codegen]") {
+    const test::TemporaryFolder folder;
+    const Umask none(0);
+    const ObjectCache cache((folder.path() / "cleave" / "kernels").string());
+    cache.store("key", small_kernel());
+    REQUIRE(why_not_cached((folder.path() / "cleave" / "kernels").string()) == "");
+    REQUIRE(cache.find("key", "k"));
+    CHECK(mode_of(folder.path() / "cleave") == 0700);
+    CHECK(mode_of(folder.path() / "cleave" / "kernels") == 0700);
+    CHECK(mode_of(cache.path("key")) == 0600);
+}
+
+TEST_CASE("a folder that others may write is no cache, and the reason is told", "[codegen]") {
+    const test::TemporaryFolder folder;
+    const fs::path kernels = folder.path() / "kernels";
+    ObjectCache(kernels.string()).store("key", small_kernel());
+    for (const mode_t mode : {mode_t{0770}, mode_t{0777}}) {
+        REQUIRE(::chmod(kernels.c_str(), mode) == 0);
+        const ObjectCache cache(kernels.string());
+        CHECK_THAT(why_not_cached(kernels.string()), Catch::Contains(kernels.string()) &&
+                                                         Catch::Contains("writable by others") &&
+                                                         Catch::Contains("chmod go-w"));
+        CHECK_FALSE(cache.find("key", "k"));
+        cache.store("other", small_kernel());
+        CHECK_FALSE(fs::exists(cache.path("other")));
+    }
+    REQUIRE(::chmod(kernels.c_str(), 0755) == 0);
+    CHECK(ObjectCache(kernels.string()).find("key", "k"));
+    if (::geteuid() != 0) return;
+    REQUIRE(::chown(kernels.c_str(), 65534, 65534) == 0);
+    const ObjectCache theirs(kernels.string());
+    CHECK_THAT(why_not_cached(kernels.string()), Catch::Contains("another user's"));
+    CHECK_FALSE(theirs.find("key", "k"));
+}
+
+TEST_CASE("an entry that others may have written, or that is no regular file, is absent",
+          "[codegen]") {
+    const test::TemporaryFolder folder;
+    const ObjectCache cache(folder.path().string());
+    const fs::path entry = cache.path("key"), kept = cache.path("kept");
+    cache.store("kept", small_kernel());
+    const auto is_found = [&] { return cache.find("key", "k").has_value(); };
+    SECTION("writable by others") {
+        cache.store("key", small_kernel());
+        REQUIRE(is_found());
+        REQUIRE(::chmod(entry.c_str(), 0666) == 0);
+    }
+    SECTION("another user's") {
+        cache.store("key", small_kernel());
+        if (::geteuid() != 0) CLEAVE_SKIP("only root can give files away");
+        REQUIRE(::chown(entry.c_str(), 65534, 65534) == 0);
+    }
+    SECTION("a link") { fs::create_symlink(kept, entry); }
+    SECTION("a folder") { fs::create_directory(entry); }
+    SECTION("a FIFO") { REQUIRE(::mkfifo(entry.c_str(), 0600) == 0); }
+    SECTION("a device without an end") { fs::create_symlink("/dev/zero", entry); }
+    CHECK_FALSE(is_found());
+    CHECK(cache.find("kept", "k"));
+}
+
+TEST_CASE("what killed processes left in the cache goes after a day", "[codegen]") {
+    const test::TemporaryFolder folder;
+    const fs::path left = folder.path() / "key.o.0123456789abcdef.tmp";
+    const fs::path fresh = folder.path() / "key.o.fedcba9876543210.tmp";
+    for (const fs::path& path : {left, fresh}) std::ofstream(path) << "half";
+    fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(25));
+    ObjectCache(folder.path().string()).store("key", small_kernel());
+    CHECK_FALSE(fs::exists(left));
+    CHECK(fs::exists(fresh));
+}
+
+}  // namespace cleave::codegen
