@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `cleave` command. Exit codes: 0 done; 1 the input's fault; 2 ours; 130 interrupted.
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <system_error>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
@@ -14,6 +13,7 @@
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "runtime/cards/drivers.h"
+#include "tools/cli/bus_error.h"
 #include "tools/cli/options.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
@@ -32,7 +32,7 @@ void on_interrupt(int) {
 
 int fail(int code, const std::string& message) {
     std::fflush(stdout);
-    fmt::print(stderr, "{} {}\n", tools::red("cleave:"), tools::spell_for_command_line(message));
+    tools::say("{} {}\n", tools::red("cleave:"), tools::spell_for_command_line(message));
     return code;
 }
 
@@ -86,10 +86,8 @@ int run(int argc, char** argv, runtime::Drivers& drivers) {
 
 int run_guarded(int argc, char** argv, runtime::Drivers& drivers) {
     try {
-        int code = run(argc, argv, drivers);
-        if (std::fflush(stdout) != 0)
-            return fail(1,
-                        fmt::format("writing to standard output failed: {}", std::strerror(errno)));
+        const int code = run(argc, argv, drivers);
+        tools::flush_output();
         return code;
     } catch (const Cancelled&) {
         return fail(130, "interrupted");
@@ -106,10 +104,22 @@ int run_guarded(int argc, char** argv, runtime::Drivers& drivers) {
     }
 }
 
+// No file that is opened later takes the number of a standard stream that is closed. What is
+// written to a closed standard output fails; what is written to standard error is not missed.
+void open_standard_streams() {
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        if (::fcntl(stream, F_GETFD) < 0)
+            ::open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    open_standard_streams();
     std::signal(SIGINT, on_interrupt);
+    // A file beyond `ulimit -f` is an error of its write.
+    std::signal(SIGXFSZ, SIG_IGN);
+    tools::tell_bus_errors();
     runtime::Drivers drivers;
     const int code = run_guarded(argc, argv, drivers);
     // The drivers' last calls at a process's usual end would wait for a kernel that never ends.

@@ -16,6 +16,7 @@
 #include "codegen/gpu/kernels.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/threads.h"
 
 namespace cleave::codegen {
 
@@ -36,10 +37,10 @@ public:
         auto wanted = static_cast<size_t>(std::max(options_.threads, 0));
         if (wanted == 0) wanted = std::max(1u, std::thread::hardware_concurrency());
         size_t count = std::min(wanted, kernels_.size());
-        std::vector<std::thread> threads;
-        for (size_t i = 1; i < count; ++i) threads.emplace_back([this] { work(); });
+        Threads threads([this] { stop_ = true; });
+        for (size_t i = 1; i < count; ++i) threads.start([this] { work(); });
         work();
-        for (std::thread& thread : threads) thread.join();
+        threads.join();
         if (failure_) std::rethrow_exception(failure_);
         return std::move(taken_);
     }

@@ -3,6 +3,8 @@
 
 #include <sched.h>
 
+#include <thread>
+
 namespace cleave::runtime {
 
 int available_cores() {
@@ -13,15 +15,15 @@ int available_cores() {
     return count > 0 ? static_cast<int>(count) : 1;
 }
 
-ThreadTeam::ThreadTeam(int threads, bool may_spin) : may_spin_(may_spin), spin_(may_spin) {
-    for (int i = 1; i < threads; ++i) helpers_.emplace_back([this, i] { helper(i); });
+ThreadTeam::ThreadTeam(int threads, bool may_spin)
+    : may_spin_(may_spin), spin_(may_spin), helpers_([this] { stop(); }) {
+    for (int i = 1; i < threads; ++i) helpers_.start([this, i] { helper(i); });
 }
 
-ThreadTeam::~ThreadTeam() {
+void ThreadTeam::stop() {
     stop_.store(true, std::memory_order_relaxed);
     epoch_.fetch_add(1, std::memory_order_release);
     epoch_.notify_all();
-    for (std::thread& thread : helpers_) thread.join();
 }
 
 void ThreadTeam::run(Work work, void* context) {

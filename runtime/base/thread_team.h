@@ -9,10 +9,9 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <thread>
-#include <vector>
 
 #include "runtime/base/spin.h"
+#include "runtime/base/threads.h"
 
 namespace cleave::runtime {
 
@@ -23,8 +22,8 @@ class ThreadTeam {
 public:
     using Work = void (*)(void* context, int thread, int threads);
 
+    // UserError where the system gives fewer threads.
     ThreadTeam(int threads, bool may_spin);
-    ~ThreadTeam();
     ThreadTeam(const ThreadTeam&) = delete;
     ThreadTeam& operator=(const ThreadTeam&) = delete;
 
@@ -66,15 +65,16 @@ public:
 
 private:
     void helper(int thread);
+    void stop();
 
     bool may_spin_;
     SpinBudget spin_;  // of the caller, waiting for its helpers
-    std::vector<std::thread> helpers_;
     Work work_ = nullptr;
     void* context_ = nullptr;
     alignas(64) std::atomic<uint32_t> epoch_{0};  // runs begun
     alignas(64) std::atomic<uint32_t> running_{0};
     std::atomic<bool> stop_{false};
+    Threads helpers_;  // the last member: they end before the others go
 };
 
 }  // namespace cleave::runtime

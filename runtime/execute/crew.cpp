@@ -3,18 +3,17 @@
 
 namespace cleave::runtime {
 
-Crew::Crew(size_t members) {
+Crew::Crew(size_t members) : threads_([this] { stop(); }) {
     if (members == 1) return;
-    for (size_t m = 0; m < members; ++m) threads_.emplace_back([this, m] { serve(m); });
+    for (size_t m = 0; m < members; ++m) threads_.start([this, m] { serve(m); });
 }
 
-Crew::~Crew() {
+void Crew::stop() {
     {
         const std::lock_guard lock(mutex_);
         quit_ = true;
     }
     wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
 }
 
 void Crew::run(const std::function<void(size_t)>& work) {

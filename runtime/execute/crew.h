@@ -8,15 +8,14 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <thread>
-#include <vector>
+
+#include "runtime/base/threads.h"
 
 namespace cleave::runtime {
 
 class Crew {
 public:
     explicit Crew(size_t members);
-    ~Crew();
     Crew(const Crew&) = delete;
     Crew& operator=(const Crew&) = delete;
 
@@ -26,6 +25,7 @@ public:
 
 private:
     void serve(size_t member);
+    void stop();
 
     std::mutex mutex_;  // of all below but the threads
     std::condition_variable wake_, done_;
@@ -33,7 +33,7 @@ private:
     uint64_t generation_ = 0;  // of `work_`
     size_t running_ = 0;
     bool quit_ = false;
-    std::vector<std::thread> threads_;
+    Threads threads_;  // the last member: they end before the others go
 };
 
 }  // namespace cleave::runtime

@@ -7,12 +7,13 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <thread>
+#include <utility>
 
 #include "importer/weights/read_transposed.h"
 #include "importer/weights/weight_reader.h"
 #include "runtime/base/rounding.h"
 #include "runtime/base/thread_team.h"
+#include "runtime/base/threads.h"
 #include "runtime/device/async_device.h"
 #include "runtime/device/bounded_waits.h"
 #include "runtime/load/read_ahead.h"
@@ -85,7 +86,7 @@ public:
     // The first exception wins; the others only stopped because of it.
     void fail(std::exception_ptr error) {
         std::lock_guard lock(mutex_);
-        if (!error_) error_ = error;
+        if (!error_) error_ = std::move(error);
         failed_.store(true, std::memory_order_relaxed);
     }
     void rethrow() const {
@@ -323,9 +324,9 @@ int64_t upload_weights(const Plan& plan, const Arenas& arenas,
     // More than a few would only wait for memory.
     const int cores = options.threads > 0 ? options.threads : available_cores();
     const int threads_of_device = std::clamp(cores / static_cast<int>(devices.size()), 1, 8);
-    std::vector<std::thread> threads;
+    Threads threads;
     for (size_t d = 0; d < devices.size(); ++d) {
-        threads.emplace_back([&, d] {
+        threads.start([&, d] {
             try {
                 const BoundedWaits bounded(
                     *devices[d], "bringing the weights", options.watchdog_seconds, options.cancel,
@@ -337,7 +338,7 @@ int64_t upload_weights(const Plan& plan, const Arenas& arenas,
             }
         });
     }
-    for (std::thread& thread : threads) thread.join();
+    threads.join();
     uploads.rethrow();
     return uploads.moved();
 }

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <thread>
 
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/threads.h"
 #include "runtime/device/async_device.h"
 #include "runtime/device/bounded_waits.h"
 
@@ -44,9 +44,12 @@ void together(CollectiveGroup& group, const std::vector<Device*>& members,
     const auto stop = [&] {
         if (failed) throw DeviceError("an exchange", "another rank has failed", "a peer");
     };
-    std::vector<std::thread> threads;
+    Threads threads([&] {
+        failed = true;
+        group.abort();
+    });
     for (size_t m = 0; m < members.size(); ++m)
-        threads.emplace_back([&, m] {
+        threads.start([&, m] {
             try {
                 const BoundedWaits bounded(*members[m], "its first exchange with its peers",
                                            options.limit_seconds, options.cancel, {stop, {}});
@@ -60,7 +63,7 @@ void together(CollectiveGroup& group, const std::vector<Device*>& members,
                 group.abort();
             }
         });
-    for (std::thread& thread : threads) thread.join();
+    threads.join();
     if (error) std::rethrow_exception(error);
 }
 

@@ -13,6 +13,7 @@
 #include "planner/machine/host_facts.h"
 #include "planner/machine/machine_file.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
 #include "runtime/drivers/host/host_topology.h"
 #include "tools/cli/host_bench.h"
 #include "tools/cli/machine_load.h"
@@ -151,10 +152,11 @@ void use_threads(HostFacts& facts, int threads) {
 
 // What the measurement that wrote the file warned of.
 std::string kept_warning(const std::string& path) {
-    nlohmann::json file = nlohmann::json::parse(std::ifstream(path), nullptr, false);
-    auto at = file.find("measurement");
+    const nlohmann::json file = read_json(path);
+    const auto at = file.find("measurement");
     if (at == file.end() || !at->is_object()) return "";
-    return at->value("warning", "");
+    const auto warning = at->find("warning");
+    return warning != at->end() && warning->is_string() ? warning->get<std::string>() : "";
 }
 
 enum Configuration {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "codegen/compile/object_cache.h"
 #include "importer/onnx/affinities.h"
 #include "planner/machine/build_machine.h"
 #include "planner/machine/machine_file.h"
@@ -12,6 +13,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/cards/cards.h"
 #include "tools/cli/calibrate.h"
+#include "tools/cli/terminal.h"
 
 namespace cleave::tools {
 namespace {
@@ -52,8 +54,7 @@ void add_affinities(const importer::Graph& graph, const planner::Machine& machin
     importer::Affinities affinities = importer::read_affinities(graph.path);
     if (affinities.nodes.empty()) return;
     planner::AffinityPins found = planner::pins_from_affinities(graph, affinities, machine);
-    if (!found.left_out.empty())
-        fmt::print(stderr, "the file's affinities are left out: {}\n", found.left_out);
+    if (!found.left_out.empty()) say("the file's affinities are left out: {}\n", found.left_out);
     options.pins.insert(options.pins.end(), found.pins.begin(), found.pins.end());
 }
 
@@ -79,7 +80,7 @@ void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
 
 std::string gpus_at_hand(runtime::Drivers& drivers) {
     const runtime::FoundGpus gpus = runtime::found_gpus(drivers);
-    if (!gpus.left_out.empty()) fmt::print(stderr, "note: {}\n", gpus.left_out);
+    if (!gpus.left_out.empty()) say("note: {}\n", gpus.left_out);
     return gpus.list;
 }
 
@@ -98,7 +99,7 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
     std::string note;
     planner::HostFacts facts =
         on_host ? facts_of_this_host(run.threads, &note) : planner::read_host_facts();
-    if (!note.empty()) fmt::print(stderr, "note: {}\n", note);
+    if (!note.empty()) say("note: {}\n", note);
     const runtime::RealGpus gpus(drivers);
     return planner::build_machine(specs, facts, &gpus);
 }
@@ -138,6 +139,8 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
 }
 
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers) {
+    if (const std::string why = codegen::why_not_cached(); !why.empty())
+        say("note: kernels are not cached: {}\n", why);
     runtime::SessionOptions options;
     options.drivers = &drivers;
     options.threads = run.threads;

@@ -35,6 +35,7 @@ constexpr Spelling kSpellings[] = {
     {"save_plan", "`cleave plan MODEL -o FILE.plan`", "cleave_plan_save"},
     {"step_by_step", "--step-by-step"},
     {"tensor_parallel", "--tp"},
+    {"threads", "--threads"},
     {"tokenizer", "--tokenizer"},
     {"weights_may_be_absent", "--weights none"},
     {"write_empty_model", "`cleave model SHAPE -o DIR --weights none`",

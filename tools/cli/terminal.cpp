@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/terminal.h"
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 
 #include <fmt/color.h>
@@ -12,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "runtime/base/errors.h"
 #include "tools/cli/progress_text.h"
 
 namespace cleave::tools {
@@ -27,6 +31,59 @@ int terminal_width() {
     winsize size{};
     if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
     return 120;  // into a file or a pipe
+}
+
+std::string printable(std::string_view text, bool may_color, size_t longest_word) {
+    constexpr std::string_view kSequences[] = {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m"};
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+        const size_t word = std::min(text.find_first_of(" \n\t", at), text.size());
+        size_t kept = word - at > longest_word ? at + longest_word / 2 : word;
+        while (kept < word && (text[kept] & 0xc0) == 0x80) ++kept;  // between characters of UTF-8
+        while (at < kept) {
+            const auto sequence = std::find_if(
+                std::begin(kSequences), std::end(kSequences),
+                [&](std::string_view s) { return may_color && text.substr(at).starts_with(s); });
+            if (sequence != std::end(kSequences)) {
+                out += *sequence;
+                at += sequence->size();
+                continue;
+            }
+            const auto c = static_cast<unsigned char>(text[at++]);
+            if (c < 0x20 || c == 0x7f)
+                out += fmt::format("\\x{:02x}", c);
+            else
+                out += static_cast<char>(c);
+        }
+        if (at < word) out += fmt::format("[{} more bytes]", word - at);
+        at = word;
+        if (at < text.size()) out += text[at++];
+    }
+    return out;
+}
+
+void show_text(const std::string& text) {
+    const std::string shown = printable(text, use_color());
+    if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size()) flush_output();
+}
+
+void show_generated(const std::string& text) {
+    const std::string shown =
+        stdout_is_terminal() ? printable(text, use_color(), std::string::npos) : text;
+    if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size()) flush_output();
+}
+
+void say_text(const std::string& text) {
+    const std::string shown = printable(text, stderr_is_terminal());
+    std::fwrite(shown.data(), 1, shown.size(), stderr);
+}
+
+void flush_output() {
+    errno = 0;
+    // The error of a write before this one stays in the stream.
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+    throw UserError("writing to standard output failed: {}",
+                    errno != 0 ? std::strerror(errno) : "what was printed before did not arrive");
 }
 
 std::string bold(const std::string& text) {
@@ -82,7 +139,7 @@ ProgressBar::ProgressBar(std::string label) : state_(new State) {
 }
 
 ProgressBar::~ProgressBar() {
-    if (state_->visible) fmt::print(stderr, "\r\x1b[K");
+    if (state_->visible) std::fputs("\r\x1b[K", stderr);
     std::fflush(stderr);
     delete state_;
 }

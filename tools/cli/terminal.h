@@ -4,8 +4,13 @@
 // a terminal.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace cleave::tools {
 
@@ -14,6 +19,30 @@ bool stderr_is_terminal();
 // Colours are used on a terminal unless NO_COLOR is set (no-color.org).
 bool use_color();
 int terminal_width();  // of standard output; 100 when it is no terminal
+
+// The text as a terminal may have it, whatever names of files are in it: control characters but
+// line feeds and tabs as \\x1b, and the first half of what would be the longest word. Escape
+// sequences of bold, dim and red stay where `may_color`.
+std::string printable(std::string_view text, bool may_color, size_t longest_word = 2000);
+
+// Text on standard output. Names and texts from files are printable; JSON is so by itself.
+void show_text(const std::string& text);
+template <class... T>
+void show(fmt::format_string<T...> text, T&&... values) {
+    show_text(fmt::format(text, std::forward<T>(values)...));
+}
+
+// What a model wrote or was asked: byte for byte, but on a terminal without control characters.
+void show_generated(const std::string& text);
+
+// Text on standard error. Where that is closed or full, the text is lost and nothing else happens.
+void say_text(const std::string& text);
+template <class... T>
+void say(fmt::format_string<T...> text, T&&... values) {
+    say_text(fmt::format(text, std::forward<T>(values)...));
+}
+// Hands what was printed to standard output on. UserError where it, or anything before, was lost.
+void flush_output();
 
 std::string bold(const std::string& text);
 std::string dim(const std::string& text);

@@ -36,15 +36,15 @@ void print_json(const planner::AnnotationReport& report) {
 }
 
 void print_text(const planner::AnnotationReport& report) {
-    fmt::print("configuration '{}': {} of {} nodes annotated\n", report.configuration,
-               report.num_annotated, report.num_nodes);
+    show("configuration '{}': {} of {} nodes annotated\n", report.configuration,
+         report.num_annotated, report.num_nodes);
     for (const planner::AnnotationFinding& f : report.findings)
-        fmt::print("{}: {}: {}\n", f.kind, f.node.empty() ? "the file" : f.node, f.message);
+        show("{}: {}: {}\n", f.kind, f.node.empty() ? "the file" : f.node, f.message);
     if (!report.plan) return;
     planner::TextOptions options;
     options.color = use_color();
     options.width = terminal_width();
-    fmt::print("{}", planner::plan_to_text(*report.plan, options));
+    show("{}", planner::plan_to_text(*report.plan, options));
 }
 
 void run_check(const CheckArguments& flags) {

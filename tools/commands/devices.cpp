@@ -62,24 +62,24 @@ std::vector<Absent> absent_kinds(runtime::Drivers& drivers, std::vector<std::str
 void print_measured(const planner::Machine& machine, const planner::DeviceInfo& device) {
     const planner::MeasuredRates& m = device.measured;
     auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
-    fmt::print(
+    show(
         "host, measured: {}/s of weights from memory ({}/s with one thread), {}/s from {} of "
         "cache\n",
         format_bytes(m.bandwidth), format_bytes(m.bandwidth_alone), format_bytes(m.cache_bandwidth),
         format_bytes(m.cache_bytes));
-    fmt::print(
+    show(
         "host, measured: products {:.0f} GF/s in f32, {:.0f} GF/s in bf16 ({} elements/s with one "
         "token)\n",
         static_cast<double>(m.flops_f32) * 1e-9, static_cast<double>(m.flops_narrow) * 1e-9,
         format_count(m.widening));
-    fmt::print(
+    show(
         "host, measured: attention {}/s of keys and values, {:.0f} GF/s in prefill; a launch "
         "{:.1f} us, {:.1f} us with one thread\n",
         format_bytes(m.attention_bandwidth), static_cast<double>(m.attention_flops) * 1e-9,
         us(m.launch_ns), us(m.launch_alone_ns));
     for (const planner::Link& l : machine.links)
         if (l.exchange_latency_ns > 0) {
-            fmt::print(
+            show(
                 "host, measured: a transfer {:.1f} us and {}/s, an all-reduce of two {:.1f} us and "
                 "{}/s\n",
                 us(l.latency_ns), format_bytes(l.bandwidth), us(l.exchange_latency_ns),
@@ -127,12 +127,11 @@ void print_sorts_of_links(const planner::Machine& machine) {
     }
     for (const auto& [key, sort] : sorts) {
         const planner::Link& l = *sort.first;
-        fmt::print("{} of {}{}, {} GB/s, {}: {} -> {}{}\n", planner::count_text(sort.count, "link"),
-                   planner::link_kind_name(l.kind),
-                   l.kind == planner::LinkKind::kPcie && l.peer_access ? " with peer access" : "",
-                   rate_text(l.bandwidth), planner::time_text(l.latency_ns),
-                   machine.device(l.from).name, machine.device(l.to).name,
-                   sort.count > 1 ? ", ..." : "");
+        show("{} of {}{}, {} GB/s, {}: {} -> {}{}\n", planner::count_text(sort.count, "link"),
+             planner::link_kind_name(l.kind),
+             l.kind == planner::LinkKind::kPcie && l.peer_access ? " with peer access" : "",
+             rate_text(l.bandwidth), planner::time_text(l.latency_ns), machine.device(l.from).name,
+             machine.device(l.to).name, sort.count > 1 ? ", ..." : "");
     }
 }
 
@@ -164,34 +163,33 @@ void print_links(const planner::Machine& machine) {
         table.row(std::move(row));
     }
     const int all_columns = std::numeric_limits<int>::max();
-    fmt::print("\n{}", table.text(all_columns));
+    show("\n{}", table.text(all_columns));
     for (const auto& [kind, latency] : latencies)
-        fmt::print(
-            "latency of {}: {}{}\n", planner::link_kind_name(kind),
-            planner::time_text(latency.first),
-            latency.first == latency.second ? "" : " to " + planner::time_text(latency.second));
-    if (by_peers) fmt::print("pcie*: kernels reach each other's memory\n");
-    fmt::print("\n");
+        show("latency of {}: {}{}\n", planner::link_kind_name(kind),
+             planner::time_text(latency.first),
+             latency.first == latency.second ? "" : " to " + planner::time_text(latency.second));
+    if (by_peers) show("pcie*: kernels reach each other's memory\n");
+    show("\n");
 }
 
 void print_text(const planner::Machine& machine, const planner::HostFacts& facts,
                 const std::vector<Absent>& absent, const std::vector<std::string>& chosen_by) {
-    fmt::print("{}\n", bold(fmt::format("{:<14} {:<14} {:>10} {:>12} {:>14}  {}", "device", "arch",
-                                        "memory", "bandwidth", "f32 rate", "kind")));
+    show("{}\n", bold(fmt::format("{:<14} {:<14} {:>10} {:>12} {:>14}  {}", "device", "arch",
+                                  "memory", "bandwidth", "f32 rate", "kind")));
     for (const planner::DeviceInfo& d : machine.devices)
-        fmt::print("{:<14} {:<14} {:>10} {:>10}/s {:>10} GF/s  {}\n", d.name, d.arch,
-                   format_bytes(d.memory_bytes), format_bytes(d.memory_bandwidth),
-                   d.flops_f32 / 1000000000, planner::device_kind_name(d.kind));
+        show("{:<14} {:<14} {:>10} {:>10}/s {:>10} GF/s  {}\n", d.name, d.arch,
+             format_bytes(d.memory_bytes), format_bytes(d.memory_bandwidth),
+             d.flops_f32 / 1000000000, planner::device_kind_name(d.kind));
     print_links(machine);
     codegen::HostCompilerInfo compiler = codegen::host_compiler_info();
     runtime::HostTopology host = runtime::read_host_topology();
-    fmt::print("host: {}; {} of {} cores usable, L2 {}, L3 {}, {} memory node{}\n",
-               host.cpu_model.empty() ? "CPU" : host.cpu_model, facts.num_cores, host.threads,
-               format_bytes(host.l2_bytes), format_bytes(host.l3_bytes), host.numa_nodes,
-               host.numa_nodes == 1 ? "" : "s");
-    fmt::print("host: {} of memory, compiler {}\n", format_bytes(facts.memory_bytes),
-               compiler.available ? compiler.version + " for " + compiler.cpu
-                                  : "absent: " + compiler.reason);
+    show("host: {}; {} of {} cores usable, L2 {}, L3 {}, {} memory node{}\n",
+         host.cpu_model.empty() ? "CPU" : host.cpu_model, facts.num_cores, host.threads,
+         format_bytes(host.l2_bytes), format_bytes(host.l3_bytes), host.numa_nodes,
+         host.numa_nodes == 1 ? "" : "s");
+    show("host: {} of memory, compiler {}\n", format_bytes(facts.memory_bytes),
+         compiler.available ? compiler.version + " for " + compiler.cpu
+                            : "absent: " + compiler.reason);
     for (const planner::DeviceInfo& d : machine.devices)
         if (d.measured.bandwidth > 0) {
             print_measured(machine, d);
@@ -199,15 +197,14 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
         }
     for (const planner::DeviceInfo& d : machine.devices)
         if (!d.identity.empty() && d.kind != planner::DeviceKind::kHost)
-            fmt::print("{}: {}, {}{}; shared memory of a block {}, {} compute units{}{}\n", d.name,
-                       d.model, d.identity,
-                       d.pci.empty() || d.pci == d.identity ? "" : ", PCI " + d.pci,
-                       format_bytes(d.limits.shared_memory_per_block), d.limits.num_compute_units,
-                       d.collectives.empty() ? "" : "; ", d.collectives);
-    for (const std::string& note : unequal_cards(machine)) fmt::print("note: {}\n", note);
+            show("{}: {}, {}{}; shared memory of a block {}, {} compute units{}{}\n", d.name,
+                 d.model, d.identity, d.pci.empty() || d.pci == d.identity ? "" : ", PCI " + d.pci,
+                 format_bytes(d.limits.shared_memory_per_block), d.limits.num_compute_units,
+                 d.collectives.empty() ? "" : "; ", d.collectives);
+    for (const std::string& note : unequal_cards(machine)) show("note: {}\n", note);
     for (const std::string& variable : chosen_by)
-        fmt::print("{}: the driver shows these devices alone, in this order\n", variable);
-    for (const Absent& a : absent) fmt::print("no {}: {}\n", a.kind, a.reason);
+        show("{}: the driver shows these devices alone, in this order\n", variable);
+    for (const Absent& a : absent) show("no {}: {}\n", a.kind, a.reason);
 }
 
 Json to_json(const planner::Machine& machine, const std::vector<Absent>& absent) {
@@ -259,13 +256,11 @@ planner::Machine measure(const DevicesArguments& flags) {
                            {"stolen", measurement.stolen},
                            {"warning", measurement.warning()}};
     write_file(flags.output.empty() ? "--measure" : "-o", path, json.dump(2) + "\n\n");
-    fmt::print(stderr,
-               "saved {}; others used {:.0f} % of the cores, {:.0f} % were stolen, the same work's "
-               "times differ by {:.0f} %\n",
-               path, 100 * measurement.other_load, 100 * measurement.stolen,
-               100 * measurement.spread);
+    say("saved {}; others used {:.0f} % of the cores, {:.0f} % were stolen, the same work's "
+        "times differ by {:.0f} %\n",
+        path, 100 * measurement.other_load, 100 * measurement.stolen, 100 * measurement.spread);
     if (std::string warning = measurement.warning(); !warning.empty())
-        fmt::print(stderr, "warning: {}\n", warning);
+        say("warning: {}\n", warning);
     return machine;
 }
 

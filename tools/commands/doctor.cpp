@@ -16,6 +16,7 @@
 #include "codegen/compile/choose.h"
 #include "codegen/compile/host.h"
 #include "codegen/compile/llvm_library.h"
+#include "codegen/compile/object_cache.h"
 #include "planner/machine/host_facts.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/dynamic_library.h"
@@ -200,12 +201,12 @@ std::vector<Finding> library_findings(const codegen::HostCompilerInfo& compiler)
 // ------------------------------------------------------------------------------------------
 
 struct Cache {
-    std::string what, path;
+    std::string what, path, problem;
     int64_t bytes = 0, files = 0;
 };
 
 Cache measured(const std::string& what, const fs::path& path) {
-    Cache cache{what, path.string(), 0, 0};
+    Cache cache{what, path.string(), "", 0, 0};
     std::error_code error;
     for (fs::recursive_directory_iterator
              at(path, fs::directory_options::skip_permission_denied, error),
@@ -229,6 +230,7 @@ std::vector<Cache> caches() {
     else
         return {};
     std::vector<Cache> found{measured("compiled kernels", root / "kernels")};
+    found.front().problem = codegen::why_not_cached();
     std::vector<fs::path> others;
     std::error_code error;
     for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error))
@@ -291,8 +293,11 @@ Json to_json(const Report& r) {
     for (const Finding& f : r.libraries) json["libraries"].push_back(to_json(f));
     for (const Finding& f : r.gpus) json["gpus"].push_back(to_json(f));
     for (const Cache& c : r.kept)
-        json["caches"].push_back(
-            {{"what", c.what}, {"path", c.path}, {"bytes", c.bytes}, {"files", c.files}});
+        json["caches"].push_back({{"what", c.what},
+                                  {"path", c.path},
+                                  {"bytes", c.bytes},
+                                  {"files", c.files},
+                                  {"problem", c.problem}});
     for (const EnvironmentVariable& v : environment_variables())
         json["environment"].push_back(
             {{"name", v.name}, {"purpose", v.purpose}, {"value", environment(v.name)}});
@@ -303,11 +308,11 @@ void print_finding(const Finding& f) {
     const std::string state = f.found ? "ok  " : f.needed ? red("FAIL") : "none";
     std::string text = f.found ? f.version : f.reason;
     if (f.found && !f.path.empty()) text += (text.empty() ? "" : "  ") + dim(f.path);
-    fmt::print("{}  {:<14} {}\n", state, f.name, text);
+    show("{}  {:<14} {}\n", state, f.name, text);
     if (f.found) return;
-    fmt::print("      {:<14} {}\n", "",
-               dim(fmt::format("for {}; tried {}", f.purpose, fmt::join(f.tried, ", "))));
-    if (!f.fix.empty()) fmt::print("      {:<14} {}\n", "", f.fix);
+    show("      {:<14} {}\n", "",
+         dim(fmt::format("for {}; tried {}", f.purpose, fmt::join(f.tried, ", "))));
+    if (!f.fix.empty()) show("      {:<14} {}\n", "", f.fix);
 }
 
 // Long lists of names over several lines, under the first word.
@@ -317,40 +322,42 @@ void print_wrapped(const std::string& label, const std::vector<std::string>& lis
     std::string line = fmt::format("      {:<14}", label);
     for (const std::string& word : list) {
         if (line.size() + 1 + word.size() > width) {
-            fmt::print("{}\n", line);
+            show("{}\n", line);
             line = std::string(kIndent - 1, ' ');
         }
         line += " " + word;
     }
-    fmt::print("{}\n", line);
+    show("{}\n", line);
 }
 
 void print_text(const Report& r) {
-    fmt::print("{}\n", bold(std::string("cleave ") + CLEAVE_VERSION));
-    fmt::print("ok    {:<14} {}, {} cores usable, {} of memory\n", "CPU",
-               r.topology.cpu_model.empty() ? "unknown model" : r.topology.cpu_model,
-               r.facts.num_cores, format_bytes(r.facts.memory_bytes));
+    show("{}\n", bold(std::string("cleave ") + CLEAVE_VERSION));
+    show("ok    {:<14} {}, {} cores usable, {} of memory\n", "CPU",
+         r.topology.cpu_model.empty() ? "unknown model" : r.topology.cpu_model, r.facts.num_cores,
+         format_bytes(r.facts.memory_bytes));
     if (r.compiler.available) {
-        fmt::print("      {:<14} {}\n", "target", r.compiler.cpu);
+        show("      {:<14} {}\n", "target", r.compiler.cpu);
         print_wrapped("features", words(r.compiler.features));
     }
     for (const Finding& f : r.libraries) print_finding(f);
     for (const Finding& f : r.gpus) print_finding(f);
     for (const Cache& c : r.kept)
-        fmt::print("      {:<14} {} in {} files  {}\n", "cache", format_bytes(c.bytes), c.files,
-                   dim(c.path + " (" + c.what + ")"));
+        show("      {:<14} {} in {} files  {}\n", "cache", format_bytes(c.bytes), c.files,
+             dim(c.path + " (" + c.what + ")"));
+    for (const Cache& c : r.kept)
+        if (!c.problem.empty())
+            show("warn  {:<14} kernels are not cached: {}\n", "cache", c.problem);
     std::vector<std::string> unset;
     for (const EnvironmentVariable& v : environment_variables()) {
         const std::string value = environment(v.name);
         if (value.empty())
             unset.emplace_back(v.name);
         else
-            fmt::print("      {:<14} {}={}  {}\n", "set", v.name, value,
-                       dim(std::string(v.purpose)));
+            show("      {:<14} {}={}  {}\n", "set", v.name, value, dim(std::string(v.purpose)));
     }
     if (!unset.empty()) print_wrapped("not set", unset);
-    fmt::print("{}\n", r.ok() ? "Nothing that is needed is missing."
-                              : "Something that is needed is missing: see the lines marked FAIL.");
+    show("{}\n", r.ok() ? "Nothing that is needed is missing."
+                        : "Something that is needed is missing: see the lines marked FAIL.");
 }
 
 }  // namespace

@@ -186,18 +186,18 @@ void print_claim(const planner::DeviceInfo& info, const codegen::Program& progra
                  const codegen::Kernel& kernel, const codegen::Resources& measured) {
     const codegen::GpuArch* arch = find_arch(program);
     if (!arch) {
-        fmt::print("    {} bytes of scratch claimed", kernel.launch.shared_bytes);
+        show("    {} bytes of scratch claimed", kernel.launch.shared_bytes);
         return;
     }
     const codegen::Launch& launch = kernel.launch;
-    fmt::print("    grid [{}] x [{}] x [{}], {} threads a block{}\n",
-               codegen::describe_extent(launch.grid[0]), codegen::describe_extent(launch.grid[1]),
-               codegen::describe_extent(launch.grid[2]), launch.block[0],
-               launch.overlaps ? ", begins before the launches before it have ended" : "");
+    show("    grid [{}] x [{}] x [{}], {} threads a block{}\n",
+         codegen::describe_extent(launch.grid[0]), codegen::describe_extent(launch.grid[1]),
+         codegen::describe_extent(launch.grid[2]), launch.block[0],
+         launch.overlaps ? ", begins before the launches before it have ended" : "");
     codegen::Occupancy o = occupancy_of(*arch, kernel, measured);
-    fmt::print("    {} of {} bytes of shared memory claimed; {} blocks, {} of {} warps on a {}",
-               launch.shared_bytes, info.limits.shared_memory_per_block, o.blocks, o.warps,
-               o.most_warps, codegen::unit_name(*arch));
+    show("    {} of {} bytes of shared memory claimed; {} blocks, {} of {} warps on a {}",
+         launch.shared_bytes, info.limits.shared_memory_per_block, o.blocks, o.warps, o.most_warps,
+         codegen::unit_name(*arch));
 }
 
 // The larger tile that limits of the device ruled out, by arithmetic.
@@ -212,11 +212,10 @@ void print_shrunk(const planner::Plan& plan, const codegen::Program& program, si
     for (bool is_prefill : {true, false}) {
         std::optional<planner::ShrunkTile> shrunk = shrunk_tile(plan, program, k, is_prefill);
         if (!shrunk) continue;
-        fmt::print(
-            "\n    a limit changed the tile of {} from {}, which takes {} {}; the device has {}",
-            is_prefill ? "prefill" : "decode",
-            codegen::describe_tile(program.kernels[k].kind, shrunk->preferred), shrunk->excess.need,
-            kWhat.at(shrunk->excess.limit), shrunk->excess.available);
+        show("\n    a limit changed the tile of {} from {}, which takes {} {}; the device has {}",
+             is_prefill ? "prefill" : "decode",
+             codegen::describe_tile(program.kernels[k].kind, shrunk->preferred),
+             shrunk->excess.need, kWhat.at(shrunk->excess.limit), shrunk->excess.available);
     }
 }
 
@@ -224,24 +223,23 @@ void print_shrunk(const planner::Plan& plan, const codegen::Program& program, si
 void print_compiled(const codegen::Program& program, const codegen::CompiledKernel& compiled) {
     const codegen::Resources& r = compiled.measured;
     const bool on_cpu = !codegen::simt_arch_of(program.arch).empty();
-    fmt::print(", {}, {}{}",
-               r.known  ? fmt::format("{} bytes of code", r.code_bytes)
-               : on_cpu ? "not measured (runs on the CPU)"
-                        : "not measured (the object does not say)",
-               compiled.compiler, compiled.from_cache ? ", cached" : "");
+    show(", {}, {}{}",
+         r.known  ? fmt::format("{} bytes of code", r.code_bytes)
+         : on_cpu ? "not measured (runs on the CPU)"
+                  : "not measured (the object does not say)",
+         compiled.compiler, compiled.from_cache ? ", cached" : "");
     if (r.registers > 0)
-        fmt::print(
+        show(
             "\n    measured: {} registers a thread, {} bytes of shared memory, {} of stack, {} "
             "spilled",
             r.registers, r.shared_bytes, r.stack_bytes, r.spill_bytes);
     std::string counts;
     for (const auto& [name, count] : compiled.matrix_instructions)
         counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", count, name);
-    for (const std::string& tile : compiled.given_up)
-        fmt::print("\n    the tile shrank from {}", tile);
+    for (const std::string& tile : compiled.given_up) show("\n    the tile shrank from {}", tile);
     if (!compiled.counted_in.empty())
-        fmt::print("\n    matrix instructions ({}): {}", compiled.counted_in,
-                   counts.empty() ? "none" : counts);
+        show("\n    matrix instructions ({}): {}", compiled.counted_in,
+             counts.empty() ? "none" : counts);
 }
 
 void print_text(const planner::Plan& plan, const std::vector<codegen::CompiledProgram>& all,
@@ -249,24 +247,23 @@ void print_text(const planner::Plan& plan, const std::vector<codegen::CompiledPr
     std::map<std::string, std::string> printed;  // source hash -> device that showed it
     for (const codegen::CompiledProgram& device : all) {
         const std::string& name = plan.machine.device(device.program.device).name;
-        fmt::print("{}  {}  {} kernels, {} prefill and {} decode launches{}\n", bold(name),
-                   device.program.arch, device.program.kernels.size(),
-                   device.program.prefill.size(), device.program.decode.size(),
-                   device.program.greedy ? ", and one that chooses tokens after each pass" : "");
+        show("{}  {}  {} kernels, {} prefill and {} decode launches{}\n", bold(name),
+             device.program.arch, device.program.kernels.size(), device.program.prefill.size(),
+             device.program.decode.size(),
+             device.program.greedy ? ", and one that chooses tokens after each pass" : "");
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             const codegen::Kernel& kernel = device.program.kernels[k];
-            fmt::print("  {} ({}): {}\n", kernel.name, phases_of(device.program, k),
-                       join(kernel.fused));
+            show("  {} ({}): {}\n", kernel.name, phases_of(device.program, k), join(kernel.fused));
             print_claim(plan.machine.device(device.program.device), device.program, kernel,
                         device.objects.empty() ? codegen::Resources{} : device.objects[k].measured);
             if (!device.objects.empty()) print_compiled(device.program, device.objects[k]);
             print_shrunk(plan, device.program, k);
-            fmt::print("\n");
+            show("\n");
             auto [first, fresh] = printed.try_emplace(kernel.hash, name);
             if (with_source && fresh)
-                fmt::print("\n{}\n", kernel.source);
+                show("\n{}\n", kernel.source);
             else if (with_source)
-                fmt::print("    source as on {}\n", first->second);
+                show("    source as on {}\n", first->second);
         }
     }
 }

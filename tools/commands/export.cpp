@@ -28,9 +28,8 @@ void print_single(const ExportArguments& flags, const planner::ExportResult& res
     if (result.files.size() != 1 || result.files[0].write)
         throw UserError("--format {} writes {} files: name a folder for them with -o", flags.format,
                         result.files.size());
-    fmt::print("{}", result.files[0].contents);
-    for (const std::string& what : result.not_expressed)
-        fmt::print(stderr, "not expressed: {}\n", what);
+    show("{}", result.files[0].contents);
+    for (const std::string& what : result.not_expressed) say("not expressed: {}\n", what);
 }
 
 void run_export(const ExportArguments& flags) {
@@ -48,13 +47,12 @@ void run_export(const ExportArguments& flags) {
     if (flags.output.empty()) return print_single(flags, result);
     planner::write_export(flags.format, result, flags.output);
     if (flags.json) {
-        fmt::print("{}", planner::export_manifest(flags.format, result));
+        show("{}", planner::export_manifest(flags.format, result));
         return;
     }
-    for (const planner::ExportFile& file : result.files)
-        fmt::print("{}/{}\n", flags.output, file.name);
-    for (const auto& command : result.commands) fmt::print("run: {}\n", fmt::join(command, " "));
-    for (const std::string& what : result.not_expressed) fmt::print("not expressed: {}\n", what);
+    for (const planner::ExportFile& file : result.files) show("{}/{}\n", flags.output, file.name);
+    for (const auto& command : result.commands) show("run: {}\n", fmt::join(command, " "));
+    for (const std::string& what : result.not_expressed) show("not expressed: {}\n", what);
 }
 
 std::string format_help() {

@@ -226,7 +226,7 @@ void print_line(const std::string& label, const std::string& text) {
             if (end == std::string::npos || end <= at)
                 end = std::min(text.find(' ', at + width), text.size());
         }
-        fmt::print("{}{}\n", head, text.substr(at, end - at));
+        show("{}{}\n", head, text.substr(at, end - at));
         head = std::string(kIndent, ' ');
         at = std::min(text.find_first_not_of(' ', end), text.size());
     }
@@ -259,7 +259,7 @@ void print_opaque(const Summary& s) {
 }
 
 void print_text(const Graph& graph, const Summary& s, int64_t max_positions) {
-    fmt::print("{}\n", bold(graph.name));
+    show("{}\n", bold(graph.name));
     print_line("exporter", graph.exporter);
     print_model(graph, s);
     print_line("context",
@@ -292,7 +292,7 @@ void run_import(const ImportArguments& flags) {
     if (flags.json)
         fmt::print("{}\n", to_json(model.graph, summary, model.max_positions).dump(2));
     else if (flags.graph)
-        fmt::print("{}", importer::to_text(model.graph));
+        show("{}", importer::to_text(model.graph));
     else
         print_text(model.graph, summary, model.max_positions);
 }

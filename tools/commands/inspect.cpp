@@ -32,12 +32,12 @@ void run_inspect(const InspectArguments& flags) {
     const Inspection inspection = inspect_plan(plan);
     if (!flags.html.empty()) {
         write_file("--html", flags.html, inspection_page(inspection));
-        fmt::print(stderr, "page written to {}\n", flags.html);
+        say("page written to {}\n", flags.html);
     }
     if (flags.json)
         fmt::print("{}", inspection_json(inspection));
     else if (flags.html.empty())
-        fmt::print("{}", inspection_text(inspection, terminal_width(), use_color()));
+        show("{}", inspection_text(inspection, terminal_width(), use_color()));
 }
 
 }  // namespace

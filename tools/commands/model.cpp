@@ -8,6 +8,7 @@
 #include "runtime/base/errors.h"
 #include "tools/cli/options.h"
 #include "tools/cli/suggest.h"
+#include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
 namespace cleave::tools {
@@ -36,7 +37,7 @@ void run_model(const ModelArguments& flags) {
                                                : models::OnnxForm::kDecomposed;
     Interruptible interruptible;
     options.cancel = &cancel_token();
-    fmt::print("{}\n", models::write_onnx_llama(*shape, flags.directory, options));
+    show("{}\n", models::write_onnx_llama(*shape, flags.directory, options));
 }
 
 }  // namespace

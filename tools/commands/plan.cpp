@@ -41,19 +41,18 @@ void plan_cost_graph_file(const PlanArguments& flags) {
         fmt::print("{}\n", planner::cost_graph_plan_to_json(graph, plan));
         return;
     }
-    fmt::print("{}: {} nodes on {} accelerators and {} CPUs, {}\n", graph.path, graph.nodes.size(),
-               graph.num_accelerators, graph.num_cpus,
-               plan.contiguous ? "contiguous" : "non-contiguous");
-    fmt::print("  max-load    {:.6g} ms{}\n", plan.max_load,
-               plan.exact ? ", proven optimal among contiguous plans" : "");
-    fmt::print("  lower bound {:.6g} ms over all plans, gap {:.2f} %\n", plan.lower_bound,
-               100 * plan.gap());
-    fmt::print("  planned in  {:.1f} ms; {}\n", plan.plan_ms, plan.why);
+    show("{}: {} nodes on {} accelerators and {} CPUs, {}\n", graph.path, graph.nodes.size(),
+         graph.num_accelerators, graph.num_cpus, plan.contiguous ? "contiguous" : "non-contiguous");
+    show("  max-load    {:.6g} ms{}\n", plan.max_load,
+         plan.exact ? ", proven optimal among contiguous plans" : "");
+    show("  lower bound {:.6g} ms over all plans, gap {:.2f} %\n", plan.lower_bound,
+         100 * plan.gap());
+    show("  planned in  {:.1f} ms; {}\n", plan.plan_ms, plan.why);
 }
 
 void print_pass(const planner::PassNote& note) {
-    fmt::print(stderr, "pass {:<16} {:10.3f} ms{}\n", note.pass, static_cast<double>(note.ns) / 1e6,
-               note.proved ? ", proved" : "");
+    say("pass {:<16} {:10.3f} ms{}\n", note.pass, static_cast<double>(note.ns) / 1e6,
+        note.proved ? ", proved" : "");
 }
 
 void run_plan(const PlanArguments& flags) {
@@ -92,8 +91,8 @@ void run_plan(const PlanArguments& flags) {
     options.color = use_color();
     options.all_steps = flags.all_steps;
     options.width = terminal_width();
-    fmt::print("{}", planner::plan_to_text(plan, options));
-    if (!flags.output.empty()) fmt::print(stderr, "plan written to {}\n", flags.output);
+    show("{}", planner::plan_to_text(plan, options));
+    if (!flags.output.empty()) say("plan written to {}\n", flags.output);
 }
 
 }  // namespace

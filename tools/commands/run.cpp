@@ -133,12 +133,12 @@ public:
             text_.resize(found);
             stopped_ = true;
         }
-        show(stopped_ ? text_.size() : text_.size() - possible_stop());
+        show_until(stopped_ ? text_.size() : text_.size() - possible_stop());
         return !stopped_;
     }
     void finish() {
         if (!stopped_) text_ += decoder_.finish();
-        show(text_.size());
+        show_until(text_.size());
     }
     const std::string& text() const { return text_; }
 
@@ -151,10 +151,10 @@ private:
                 if (text_.compare(text_.size() - n, n, stop, 0, n) == 0) longest = n;
         return longest;
     }
-    void show(size_t end) {
+    void show_until(size_t end) {
         if (!print_ || end <= shown_) return;
-        fmt::print("{}", text_.substr(shown_, end - shown_));
-        std::fflush(stdout);
+        show_generated(text_.substr(shown_, end - shown_));
+        flush_output();
         shown_ = end;
     }
 
@@ -279,8 +279,8 @@ void run_score(const RunArguments& flags, Ready& ready) {
             Json{{"tokens", score.tokens}, {"nll", score.nll}, {"perplexity", score.perplexity}}
                 .dump(2));
     else
-        fmt::print("{} tokens, {:.4f} nats a token, perplexity {:.3f}\n", score.tokens, score.nll,
-                   score.perplexity);
+        show("{} tokens, {:.4f} nats a token, perplexity {:.3f}\n", score.tokens, score.nll,
+             score.perplexity);
 }
 
 void print_summary(const planner::Plan& plan, const runtime::GenerateResult& result,
@@ -288,20 +288,19 @@ void print_summary(const planner::Plan& plan, const runtime::GenerateResult& res
     size_t tokens = 0;
     for (const auto& s : result.sequences) tokens += s.token_ids.size();
     const runtime::Session::Loading loading = session.loading();
-    fmt::print(stderr, "{} of weights loaded in {:.2f} s, {}/s\n", format_bytes(loading.bytes),
-               loading.seconds,
-               format_bytes(static_cast<int64_t>(static_cast<double>(loading.bytes) /
-                                                 std::max(loading.seconds, 1e-9))));
-    fmt::print(stderr, "{}\n",
-               fmt::format("{} tokens on {} device{}: prefill {:.1f} ms, {:.2f} ms a token ({:.0f} "
-                           "tokens/s), {} moved between devices",
-                           tokens, plan.machine.devices.size(),
-                           plan.machine.devices.size() == 1 ? "" : "s", result.prefill_ms,
-                           result.decode_ms_per_token, result.tokens_per_second,
-                           format_bytes(session.transferred_bytes())));
+    say("{} of weights loaded in {:.2f} s, {}/s\n", format_bytes(loading.bytes), loading.seconds,
+        format_bytes(static_cast<int64_t>(static_cast<double>(loading.bytes) /
+                                          std::max(loading.seconds, 1e-9))));
+    say("{}\n",
+        fmt::format("{} tokens on {} device{}: prefill {:.1f} ms, {:.2f} ms a token ({:.0f} "
+                    "tokens/s), {} moved between devices",
+                    tokens, plan.machine.devices.size(),
+                    plan.machine.devices.size() == 1 ? "" : "s", result.prefill_ms,
+                    result.decode_ms_per_token, result.tokens_per_second,
+                    format_bytes(session.transferred_bytes())));
     for (const runtime::LibraryMemory& m : session.library_memory())
-        fmt::print(stderr, "{} took {} of {}; the plan keeps {} for it\n", m.library,
-                   format_bytes(m.taken_bytes), m.device, format_bytes(m.reserved_bytes));
+        say("{} took {} of {}; the plan keeps {} for it\n", m.library, format_bytes(m.taken_bytes),
+            m.device, format_bytes(m.reserved_bytes));
 }
 
 void run_generate(const RunArguments& flags, Ready& ready) {
@@ -331,8 +330,8 @@ void run_generate(const RunArguments& flags, Ready& ready) {
         return streams[sequence].push(token);
     };
     if (print_text && !flags.prompt.chat && !flags.prompt.prompts.empty())
-        fmt::print("{}", dim(flags.prompt.prompts[0]));
-    std::fflush(stdout);
+        show_generated(dim(flags.prompt.prompts[0]));
+    flush_output();
     runtime::GenerateResult result = runtime::generate(*session, plan, ready.prompts, options);
     std::vector<std::string> texts(ready.prompts.size());
     for (size_t i = 0; i < streams.size(); ++i) {
@@ -355,19 +354,19 @@ void run_generate(const RunArguments& flags, Ready& ready) {
         fmt::print("{}\n", json.dump(2));
         return demand_numbers(difference);
     }
-    if (print_text) fmt::print("\n");
-    std::fflush(stdout);
+    if (print_text) show("\n");
+    flush_output();
     for (size_t i = 0; !print_text && i < result.sequences.size(); ++i)
-        fmt::print("{}{}\n", ready.prompts.size() > 1 ? bold(fmt::format("[{}] ", i)) : "",
-                   ready.tokenizer
-                       ? texts[i]
-                       : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ",")));
+        show_generated(fmt::format(
+            "{}{}\n", ready.prompts.size() > 1 ? bold(fmt::format("[{}] ", i)) : "",
+            ready.tokenizer ? texts[i]
+                            : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ","))));
     print_summary(plan, result, *session);
     if (flags.check) {
         const LogitDifference difference =
             host_difference(flags, plan, ready.prompts, options, result);
         demand_numbers(difference);
-        fmt::print("check against host: max logit difference {:.3g}\n", difference.largest);
+        show("check against host: max logit difference {:.3g}\n", difference.largest);
     }
 }
 

@@ -75,9 +75,9 @@ void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& p
         return;
     }
     for (const Json& o : outputs)
-        fmt::print("{} {} [{}]{}\n", o["name"].get<std::string>(), o["dtype"].get<std::string>(),
-                   fmt::join(o["shape"].get<std::vector<int64_t>>(), ", "),
-                   o.contains("file") ? " -> " + o["file"].get<std::string>() : "");
+        show("{} {} [{}]{}\n", o["name"].get<std::string>(), o["dtype"].get<std::string>(),
+             fmt::join(o["shape"].get<std::vector<int64_t>>(), ", "),
+             o.contains("file") ? " -> " + o["file"].get<std::string>() : "");
 }
 
 }  // namespace cleave::tools

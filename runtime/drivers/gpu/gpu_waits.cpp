@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/threads.h"
+
 namespace cleave::runtime {
 
 namespace {
@@ -13,7 +15,7 @@ constexpr std::chrono::microseconds kPoll{50};
 
 std::shared_ptr<GpuWaits::Call> GpuWaits::start(std::function<void()> act) {
     auto call = std::make_shared<Call>();
-    std::thread([call, act = std::move(act)]() mutable {
+    start_thread([call, act = std::move(act)]() mutable {
         try {
             act();
         } catch (...) {
@@ -50,7 +52,7 @@ void GpuWaits::settle(GpuContext& context) noexcept {
             }
             std::this_thread::sleep_for(kPoll);
         }
-    } catch (const DeviceError&) {
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch)
         // A device with a fault does nothing more.
     }
 }

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/base/json_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "runtime/base/errors.h"
+
+namespace cleave {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// Closes at the end of the scope.
+struct Descriptor {
+    int number;
+    ~Descriptor() {
+        if (number >= 0) ::close(number);
+    }
+};
+
+[[noreturn]] void refuse(const std::filesystem::path& path, int error) {
+    throw UserError("{}: cannot be read: {}; check the path and its permissions", path.string(),
+                    std::error_code(error, std::generic_category()).message());
+}
+
+// "line 3, column 5: no JSON: unexpected '}'; expected string literal" of the library's
+// "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error while parsing
+// object key - unexpected '}'; expected string literal".
+std::string plain_words(std::string text) {
+    const auto drop_before = [&](std::string_view mark) {
+        const size_t at = text.find(mark);
+        if (at != std::string::npos) text.erase(0, at + mark.size());
+        return at != std::string::npos;
+    };
+    if (!drop_before("parse error at ")) {
+        drop_before("] ");
+        return "no JSON: " + text;
+    }
+    const size_t end = text.find(": ");
+    const std::string where = text.substr(0, end);
+    drop_before(" - ");
+    if (const size_t last = text.find("; last read: "); last != std::string::npos) {
+        const size_t close = text.find('\'', last + 14);
+        if (close != std::string::npos) text.erase(last, close + 1 - last);
+    }
+    return where + ": no JSON: " + text;
+}
+
+}  // namespace
+
+std::string read_regular_file(const std::filesystem::path& path, int64_t most_bytes) {
+    // Not blocking: a pipe would wait for a writer.
+    const Descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    struct stat status{};
+    if (file.number < 0 || ::fstat(file.number, &status) != 0) refuse(path, errno);
+    if (S_ISDIR(status.st_mode)) throw UserError("{}: is a folder, expected a file", path.string());
+    if (!S_ISREG(status.st_mode))
+        throw UserError("{}: is a pipe or a device, expected a regular file", path.string());
+    if (status.st_size > most_bytes)
+        throw UserError("{}: has {} bytes; such files have at most {}", path.string(),
+                        status.st_size, most_bytes);
+    std::string text(static_cast<size_t>(status.st_size), '\0');
+    size_t size = 0;
+    while (size < text.size()) {
+        const ssize_t got = ::read(file.number, text.data() + size, text.size() - size);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) refuse(path, errno);
+        if (got == 0) break;  // it became shorter
+        size += static_cast<size_t>(got);
+    }
+    text.resize(size);
+    return text;
+}
+
+Json parse_json(std::string_view text, const std::string& origin, std::string_view fix) {
+    const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
+        if (depth <= kMostJsonDepth) return true;
+        throw UserError("{}: values are more than {} levels inside each other", origin,
+                        kMostJsonDepth);
+    };
+    try {
+        return Json::parse(text.begin(), text.end(), check_depth);
+    } catch (const Json::exception& error) {
+        throw UserError("{}: {}{}{}", origin, plain_words(error.what()), fix.empty() ? "" : "; ",
+                        fix);
+    }
+}
+
+Json read_json(const std::filesystem::path& path) {
+    return parse_json(read_regular_file(path), path.string());
+}
+
+}  // namespace cleave

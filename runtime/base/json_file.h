@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one way in which files of others become text and JSON: regular files alone, of bounded size
+// and depth, and errors in plain words with line and column.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace cleave {
+
+inline constexpr int64_t kMostJsonBytes = int64_t{256} << 20;
+inline constexpr int kMostJsonDepth = 64;
+
+// The whole file. UserError with the path and the reason: absent, a folder, a pipe or a device,
+// more than `most_bytes`, not readable.
+std::string read_regular_file(const std::filesystem::path& path,
+                              int64_t most_bytes = kMostJsonBytes);
+
+// UserError "ORIGIN: line 3, column 5: no JSON: unexpected '}'; expected string literal"; also for
+// numbers that no double holds and for values more than kMostJsonDepth inside each other.
+// `fix` follows where it is no JSON.
+nlohmann::json parse_json(std::string_view text, const std::string& origin,
+                          std::string_view fix = {});
+
+nlohmann::json read_json(const std::filesystem::path& path);
+
+}  // namespace cleave
