@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/shapes.h"
 
-#include <fstream>
-
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
 
 namespace cleave::models {
 namespace {
@@ -52,21 +51,32 @@ Shape shape_of(const Row& row) {
     return shape;
 }
 
+// Far beyond any model: the largest of 2026 have 128 layers, 16,384 features and 256 dimensions of
+// a head.
+constexpr int64_t kMostVocabulary = 1 << 24, kMostFeatures = 1 << 20, kMostLayers = 4096,
+                  kMostHeads = 1 << 16, kMostHeadDim = 1 << 16, kMostPositions = 1 << 30;
+
 // A field of a config.json, with messages that name file and field.
 class Fields {
 public:
     Fields(const std::string& path, const Json& json) : path_(path), json_(json) {}
 
-    int64_t integer(const char* name) const {
-        if (!json_.contains(name)) throw UserError("{}: field \"{}\" is missing", path_, name);
-        return integer(name, 0);
+    // Sizes are bounded, so that nothing is built that no machine could hold.
+    int64_t integer(const char* name, int64_t most) const {
+        if (!json_.contains(name) || json_[name].is_null())
+            throw UserError("{}: field \"{}\" is missing", path_, name);
+        return integer_or(name, 0, most);
     }
-    int64_t integer(const char* name, int64_t fallback) const {
+    int64_t integer_or(const char* name, int64_t fallback, int64_t most) const {
         if (!json_.contains(name) || json_[name].is_null()) return fallback;
-        if (!json_[name].is_number_integer() || json_[name].get<int64_t>() <= 0)
-            throw UserError("{}: field \"{}\" is {}, but must be a positive integer", path_, name,
-                            json_[name].dump());
-        return json_[name].get<int64_t>();
+        const Json& value = json_[name];
+        // Of a number beyond int64_t, too, get<uint64_t> is what the file says.
+        if (!value.is_number_integer() ||
+            (!value.is_number_unsigned() && value.get<int64_t>() <= 0) ||
+            value.get<uint64_t>() == 0 || value.get<uint64_t>() > static_cast<uint64_t>(most))
+            throw UserError("{}: field \"{}\" is {}, but must be an integer from 1 to {}", path_,
+                            name, value.dump(), most);
+        return value.get<int64_t>();
     }
     double number(const char* name, double fallback) const {
         if (!json_.contains(name) || json_[name].is_null()) return fallback;
@@ -92,14 +102,6 @@ private:
     const Json& json_;
 };
 
-Json read_json(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) throw UserError("cannot open {}", path);
-    Json json = Json::parse(file, nullptr, false);
-    if (!json.is_object()) throw UserError("{} is not a JSON object", path);
-    return json;
-}
-
 void read_rope(const std::string& path, const Json& json, Shape& shape) {
     // transformers 5 writes "rope_parameters" for what version 4 called "rope_scaling" and
     // "rope_theta".
@@ -119,7 +121,8 @@ void read_rope(const std::string& path, const Json& json, Shape& shape) {
     shape.rope_scaling_factor = fields.number("factor", 8.0);
     shape.rope_low_freq_factor = fields.number("low_freq_factor", 1.0);
     shape.rope_high_freq_factor = fields.number("high_freq_factor", 4.0);
-    shape.rope_original_positions = fields.integer("original_max_position_embeddings", 8192);
+    shape.rope_original_positions =
+        fields.integer_or("original_max_position_embeddings", 8192, kMostPositions);
 }
 
 }  // namespace
@@ -137,7 +140,8 @@ std::optional<Shape> find_shape(const std::string& name) {
 }
 
 Shape shape_from_config(const std::string& path) {
-    Json json = read_json(path);
+    const Json json = read_json(path);
+    if (!json.is_object()) throw UserError("{} is not a JSON object", path);
     Fields fields(path, json);
     std::string type = fields.text("model_type", "llama");
     if (type != "llama" && type != "mistral" && type != "qwen2")
@@ -152,20 +156,22 @@ Shape shape_from_config(const std::string& path) {
     shape.name = fields.text("_name_or_path", path);
     importer::ModelConfig& config = shape.config;
     config.model_type = type;
-    config.vocab_size = fields.integer("vocab_size");
-    config.hidden_size = fields.integer("hidden_size");
-    config.intermediate_size = fields.integer("intermediate_size");
-    config.num_layers = fields.integer("num_hidden_layers");
-    config.num_heads = fields.integer("num_attention_heads");
-    config.num_kv_heads = fields.integer("num_key_value_heads", config.num_heads);
-    config.head_dim = fields.integer("head_dim", config.hidden_size / config.num_heads);
-    config.max_positions = fields.integer("max_position_embeddings", 0);
+    config.vocab_size = fields.integer("vocab_size", kMostVocabulary);
+    config.hidden_size = fields.integer("hidden_size", kMostFeatures);
+    config.intermediate_size = fields.integer("intermediate_size", kMostFeatures);
+    config.num_layers = fields.integer("num_hidden_layers", kMostLayers);
+    config.num_heads = fields.integer("num_attention_heads", kMostHeads);
+    config.num_kv_heads = fields.integer_or("num_key_value_heads", config.num_heads, kMostHeads);
+    config.head_dim =
+        fields.integer_or("head_dim", config.hidden_size / config.num_heads, kMostHeadDim);
+    config.max_positions = fields.integer_or("max_position_embeddings", 0, kMostPositions);
     config.rms_norm_eps = fields.number("rms_norm_eps", 1e-6);
     config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
     if (config.num_heads % config.num_kv_heads != 0)
         throw UserError("{}: num_attention_heads {} is no multiple of num_key_value_heads {}", path,
                         config.num_heads, config.num_kv_heads);
-    if (type == "mistral") shape.sliding_window = fields.integer("sliding_window", 0);
+    if (type == "mistral")
+        shape.sliding_window = fields.integer_or("sliding_window", 0, kMostPositions);
     bool bias = fields.boolean("attention_bias", false);
     shape.qkv_bias = bias || type == "qwen2";
     shape.o_bias = bias;

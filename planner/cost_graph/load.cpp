@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
-#include <fstream>
 #include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "planner/cost_graph/cost_graph.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
 
 namespace cleave::planner {
 namespace {
@@ -22,8 +22,11 @@ double number(const json& object, const char* key, const std::string& path,
     if (v.is_boolean()) return v.get<bool>() ? 1 : 0;
     if (!v.is_number()) throw UserError("{}: {}.{} is no number", path, where, key);
     double d = v.get<double>();
-    if (!std::isfinite(d) || d < 0)
-        throw UserError("{}: {}.{} is {}; it must be finite and not negative", path, where, key, d);
+    // Sums of thousands stay within 64 bits.
+    constexpr double kMost = 1e15;
+    if (!std::isfinite(d) || d < 0 || d > kMost)
+        throw UserError("{}: {}.{} is {}; it must be finite and not negative, and {} at most", path,
+                        where, key, d, kMost);
     return d;
 }
 
@@ -62,14 +65,7 @@ CostNode read_node(const json& n, const std::string& path, size_t index) {
 }  // namespace
 
 CostGraph load_cost_graph(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) throw UserError("{}: the cost graph cannot be read", path);
-    json root;
-    try {
-        root = json::parse(file);
-    } catch (const json::exception& error) {
-        throw UserError("{}: not JSON: {}", path, error.what());
-    }
+    const json root = read_json(path);
     if (!root.is_object()) throw UserError("{}: the cost graph is no JSON object", path);
     CostGraph graph;
     graph.path = path;

@@ -2,14 +2,13 @@
 #include "planner/file/plan_file.h"
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "planner/file/plan_codec.h"
 #include "planner/verify/report.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/json_file.h"
 
 namespace cleave::planner {
 
@@ -103,11 +102,11 @@ void save_plan(const Plan& plan, const std::string& path) {
 }
 
 Plan load_plan(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    std::ostringstream bytes;
-    if (std::filesystem::is_directory(path) || !in || !(bytes << in.rdbuf()))
+    constexpr int64_t kMostBytes = int64_t{2} << 30;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored) || std::filesystem::is_directory(path, ignored))
         throw UserError("{}: there is no plan to read; $save_plan writes one", path);
-    return parse_plan(bytes.str(), path);
+    return parse_plan(read_regular_file(path, kMostBytes), path);
 }
 
 }  // namespace cleave::planner

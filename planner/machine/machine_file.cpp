@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "planner/machine/arch_limits.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
 
 namespace cleave::planner {
 namespace {
@@ -233,52 +232,15 @@ const Json& array_of(const Json& json, const char* key, const std::string& path)
     return json[key];
 }
 
-// "line 3, column 5: no JSON: unexpected '}'; expected string literal" of the library's
-// "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error while parsing
-// object key - unexpected '}'; expected string literal".
-std::string plain_words(std::string text) {
-    const auto drop_before = [&](std::string_view mark) {
-        const size_t at = text.find(mark);
-        if (at != std::string::npos) text.erase(0, at + mark.size());
-        return at != std::string::npos;
-    };
-    if (!drop_before("parse error at ")) {
-        drop_before("] ");
-        return "no JSON: " + text;
-    }
-    const size_t end = text.find(": ");
-    const std::string where = text.substr(0, end);
-    drop_before(" - ");
-    if (const size_t last = text.find("; last read: "); last != std::string::npos) {
-        const size_t close = text.find('\'', last + 14);
-        if (close != std::string::npos) text.erase(last, close + 1 - last);
-    }
-    return where + ": no JSON: " + text;
-}
-
-Json read_json(const std::string& text, const std::string& path) {
-    try {
-        return Json::parse(text);
-    } catch (const Json::exception& error) {
-        throw UserError(
-            "{}: {}; a machine file is JSON as $save_machine writes it: start from "
-            "one of those",
-            path, plain_words(error.what()));
-    }
-}
-
 }  // namespace
 
 Machine load_machine(const std::string& path) {
-    std::ifstream file(path);
-    std::ostringstream text;
-    if (file) text << file.rdbuf();
-    if (!file) throw UserError("{}: the machine file cannot be read", path);
-    return parse_machine(text.str(), path);
+    return parse_machine(read_regular_file(path), path);
 }
 
 Machine parse_machine(const std::string& text, const std::string& path) {
-    Json json = read_json(text, path);
+    const Json json = parse_json(
+        text, path, "a machine file is JSON as $save_machine writes it: start from one of those");
     Reader top(json, path, "the machine");
     // "measurement": how far the rates are to be trusted; nothing of the machine depends on it.
     // "absent": what `cleave devices --json` says of kinds that are not there.

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/evaluator.h"
 #include "runtime/text/jinja/operations.h"
 #include "runtime/text/jinja/parser.h"
@@ -94,6 +96,7 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& messages,
         set("add_generation_prompt", jinja::Value(options.add_generation_prompt));
         for (const auto& [name, value] : options.variables.items())
             set(name, jinja::Value::from_json(value));
+        const jinja::Budget budget;
         return jinja::Evaluator().render(*body_, std::move(variables));
     });
 }
@@ -104,7 +107,7 @@ std::optional<ChatTemplate> load_chat_template(const fs::path& path) {
     const TokenizerConfig config = load_tokenizer_config(folder);
     const fs::path file = folder / "chat_template.jinja";
     if (fs::exists(file, ignored))
-        return ChatTemplate(read_text_file(file), file.string(), config.special_tokens);
+        return ChatTemplate(read_regular_file(file), file.string(), config.special_tokens);
     const fs::path config_file = folder / "tokenizer_config.json";
     if (!fs::exists(config_file, ignored)) return std::nullopt;
     const JsonFile json(config_file);

@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <iterator>
 #include <limits>
+
+#include "runtime/base/json_file.h"
 
 namespace cleave::runtime {
 
@@ -81,26 +82,7 @@ void JsonView::fail_type(const char* expected) const {
     fail(fmt::format("expected {}, found {}", expected, value_->type_name()));
 }
 
-std::string read_text_file(const std::filesystem::path& path) {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) {
-        throw UserError("{}: is a folder, expected a file", path.string());
-    }
-    std::ifstream in(path, std::ios::binary);
-    if (!in)
-        throw UserError("{}: cannot be opened; check the path and its permissions", path.string());
-    std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-    if (in.bad()) throw UserError("{}: reading failed", path.string());
-    return text;
-}
-
-JsonFile::JsonFile(const std::filesystem::path& path) : file_(path.string()) {
-    const std::string text = read_text_file(path);
-    try {
-        document_ = nlohmann::json::parse(text);
-    } catch (const nlohmann::json::exception& error) {
-        throw UserError("{}: is not valid JSON: {}", file_, error.what());
-    }
-}
+JsonFile::JsonFile(const std::filesystem::path& path)
+    : file_(path.string()), document_(read_json(path)) {}
 
 }  // namespace cleave::runtime

@@ -60,7 +60,4 @@ private:
     nlohmann::json document_;
 };
 
-// The whole file; UserError naming it when it cannot be read.
-std::string read_text_file(const std::filesystem::path& path);
-
 }  // namespace cleave::runtime

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
 #include "runtime/text/added_tokens.h"
 #include "runtime/text/json_view.h"
 #include "runtime/text/sentencepiece_library.h"
@@ -69,7 +70,7 @@ private:
 class SentencePieceTokenizer final : public Tokenizer {
 public:
     SentencePieceTokenizer(const std::filesystem::path& path, const TokenizerConfig& config)
-        : file_(path.string()), model_(sentencepiece_library(), read_text_file(path), file_) {
+        : file_(path.string()), model_(sentencepiece_library(), read_regular_file(path), file_) {
         read_pieces();
         read_added_tokens(config);
         read_special_ids(config);

@@ -8,6 +8,7 @@
 
 #include "runtime/text/jinja/nesting.h"
 #include "runtime/text/jinja/operations.h"
+#include "runtime/text/jinja/strings.h"
 
 namespace cleave::runtime::jinja {
 
@@ -85,8 +86,7 @@ std::string Evaluator::render(const std::vector<Stmt>& body,
 }
 
 void Evaluator::write(std::string& out, const std::string& text) const {
-    if (out.size() + text.size() > kMaxTextBytes)
-        throw TemplateError("the rendered text is too long");
+    check_text_size(out.size() + text.size());
     out += text;
 }
 

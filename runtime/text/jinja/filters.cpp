@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/operations.h"
 #include "runtime/text/jinja/strings.h"
 #include "runtime/text/utf8.h"
@@ -184,7 +185,7 @@ Value length_filter(const Value& value, const Arguments& arguments) {
 }  // namespace
 
 const std::vector<FilterEntry>& scalar_filters() {
-    static const std::vector<FilterEntry> table = {
+    static const std::vector<FilterEntry> kTable = {
         {"trim", trim_filter},
         {"upper", map_filter<to_upper>},
         {"lower", map_filter<to_lower>},
@@ -208,10 +209,11 @@ const std::vector<FilterEntry>& scalar_filters() {
         {"count", length_filter},
         {"format", format_filter},
     };
-    return table;
+    return kTable;
 }
 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
+    if (value.string()) spend(value.string()->size() / kBytesOfWork);
     std::string supported;
     for (const auto* table : {&scalar_filters(), &list_filters()}) {
         for (const FilterEntry& entry : *table) {

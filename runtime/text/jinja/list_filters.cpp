@@ -59,7 +59,7 @@ Value join_filter(const Value& value, const Arguments& arguments) {
     bool first = true;
     for (const Value& part : iterate(value)) {
         out.append(std::exchange(first, false) ? "" : separator).append(key_of(part, path).str());
-        if (out.size() > kMaxTextBytes) throw TemplateError("a text is too long");
+        check_text_size(out.size());
     }
     return out;
 }
@@ -193,7 +193,7 @@ Value choose_filter(const Value& value, const Arguments& arguments) {
 }  // namespace
 
 const std::vector<FilterEntry>& list_filters() {
-    static const std::vector<FilterEntry> table = {
+    static const std::vector<FilterEntry> kTable = {
         {"first", first_filter},
         {"last", last_filter},
         {"list", list_filter},
@@ -212,7 +212,7 @@ const std::vector<FilterEntry>& list_filters() {
         {"selectattr", choose_filter<true, true>},
         {"rejectattr", choose_filter<true, false>},
     };
-    return table;
+    return kTable;
 }
 
 }  // namespace cleave::runtime::jinja

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/operations.h"
 #include "runtime/text/jinja/strings.h"
 #include "runtime/text/utf8.h"
@@ -81,7 +82,7 @@ Value find_method(const Value& self, const Arguments& arguments) {
     const auto bound = bind(arguments, "find", {"text"});
     const std::string& text = *self.string();
     const std::string wanted = required_text(bound[0], "find: the text");
-    const size_t at = last ? text.rfind(wanted) : text.find(wanted);
+    const size_t at = last ? text.rfind(wanted) : find_text(text, wanted);
     if (at != std::string::npos) return length_of(std::string_view(text).substr(0, at));
     if (must_exist) throw TemplateError("index: the text does not occur");
     return -1;
@@ -266,7 +267,10 @@ std::optional<Value> find_method_in(const MethodEntry (&table)[N], const Value& 
 }  // namespace
 
 std::optional<Value> method_of(const Value& object, const std::string& name) {
-    if (object.string()) return find_method_in(kStrMethods, object, name);
+    if (object.string()) {
+        spend(object.string()->size() / kBytesOfWork);
+        return find_method_in(kStrMethods, object, name);
+    }
     if (object.list()) return find_method_in(kListMethods, object, name);
     if (object.dict() && !object.dict()->is_namespace)
         return find_method_in(kDictMethods, object, name);

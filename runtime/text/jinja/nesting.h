@@ -3,6 +3,7 @@
 // not the end of the stack.
 #pragma once
 
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/evaluator.h"
 
 namespace cleave::runtime::jinja {
@@ -13,6 +14,7 @@ public:
         constexpr int kMaxDepth = 1500;
         if (evaluator_.depth_ >= kMaxDepth)
             throw TemplateError("the template calls itself too often", line);
+        spend(Budget::kNode);
         ++evaluator_.depth_;
     }
     ~Nesting() { --evaluator_.depth_; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/strings.h"
 
 namespace cleave::runtime::jinja {
@@ -71,12 +72,14 @@ Value repeat(const Value& value, int64_t times) {
         if (count > 0 && text.size() > kMaxTextBytes / count)
             throw TemplateError("a repeated text is too long");
         std::string out;
+        spend(count * text.size() / kBytesOfWork);
         for (size_t i = 0; i < count && !text.empty(); ++i) out += text;
         return out;
     }
     const std::vector<Value>& items = value.list()->items;
     if (count > 0 && items.size() > kMaxItems / count)
         throw TemplateError("a repeated list is too long");
+    spend(count * items.size());
     std::vector<Value> out;
     for (size_t i = 0; i < count && !items.empty(); ++i)
         out.insert(out.end(), items.begin(), items.end());
@@ -85,10 +88,11 @@ Value repeat(const Value& value, int64_t times) {
 
 Value add_sequences(const Value& a, const Value& b) {
     if (a.string()) {
-        if (a.string()->size() + b.string()->size() > kMaxTextBytes)
-            throw TemplateError("a text is too long");
+        check_text_size(a.string()->size() + b.string()->size());
+        spend((a.string()->size() + b.string()->size()) / kBytesOfWork);
         return *a.string() + *b.string();
     }
+    spend(a.list()->items.size() + b.list()->items.size());
     std::vector<Value> items = a.list()->items;
     items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
     if (items.size() > kMaxItems) throw TemplateError("a list is too long");

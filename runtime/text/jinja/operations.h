@@ -15,8 +15,6 @@
 
 namespace cleave::runtime::jinja {
 
-// A template that doubles a text in a loop is stopped here.
-inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
 inline constexpr size_t kMaxItems = size_t{1} << 20;
 
 // Python's a op b for op one of + - * / // % **.

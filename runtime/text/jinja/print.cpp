@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/text/jinja/budget.h"
+#include "runtime/text/jinja/strings.h"
 #include "runtime/text/jinja/value.h"
 #include "runtime/text/utf8.h"
 
@@ -49,12 +51,17 @@ std::string quoted(const std::string& text) {
 
 std::string list_repr(const List& list, int nesting) {
     std::string out;
-    for (const Value& item : list.items) out += (out.empty() ? "" : ", ") + repr_of(item, nesting);
+    for (const Value& item : list.items) {
+        out += (out.empty() ? "" : ", ") + repr_of(item, nesting);
+        check_text_size(out.size());
+    }
+    spend(out.size() / kBytesOfWork);
     if (!list.tuple) return "[" + out + "]";
     return "(" + out + (list.items.size() == 1 ? ",)" : ")");
 }
 
 std::string repr_of(const Value& value, int nesting) {
+    spend(1);
     if (nesting > kMaxPrintNesting) throw TemplateError("a value nested too deeply to print");
     if (value.string()) return quoted(*value.string());
     if (value.list()) return list_repr(*value.list(), nesting + 1);
@@ -81,6 +88,7 @@ public:
 
 private:
     void append(const Value& value, int nesting) {
+        spend(1);
         if (nesting > kMaxPrintNesting) throw TemplateError("tojson: a value nested too deeply");
         if (value.is_none()) {
             out_ += "null";
@@ -103,6 +111,8 @@ private:
     }
 
     void append_string(const std::string& text) {
+        check_text_size(out_.size() + text.size());
+        spend(text.size() / kBytesOfWork);
         out_ += '"';
         for (size_t at = 0; at < text.size();) {
             const Utf8Char c = next_char(text, at);

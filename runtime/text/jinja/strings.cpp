@@ -4,7 +4,9 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/value.h"
 #include "runtime/text/utf8.h"
 
@@ -181,6 +183,19 @@ std::vector<std::string> split_lines(std::string_view text, bool keep_ends) {
     return lines;
 }
 
+void check_text_size(size_t bytes) {
+    if (bytes > kMaxTextBytes) throw TemplateError("a text is too long");
+}
+
+size_t find_text(std::string_view text, std::string_view wanted) {
+    // memmem is linear (the two-way algorithm), which std::string::find is not.
+    const void* at = ::memmem(text.data(), text.size(), wanted.data(), wanted.size());
+    const size_t hit = at ? static_cast<size_t>(static_cast<const char*>(at) - text.data())
+                          : std::string_view::npos;
+    spend(std::min(hit, text.size()) / kBytesOfWork + 1);
+    return hit;
+}
+
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t limit) {
     std::string out;
@@ -192,13 +207,15 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
             else
                 ++limit;
             out += character;
+            check_text_size(out.size());
         }
         return limit != 0 ? out.append(to) : out;
     }
     for (; limit != 0; --limit) {
-        const size_t hit = text.find(from);
+        const size_t hit = find_text(text, from);
         if (hit == std::string_view::npos) break;
         out.append(text.substr(0, hit)).append(to);
+        check_text_size(out.size());
         text.remove_prefix(hit + from.size());
     }
     return out.append(text);

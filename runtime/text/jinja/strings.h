@@ -11,6 +11,9 @@
 
 namespace cleave::runtime::jinja {
 
+// A template that doubles a text in a loop is stopped here.
+inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
+
 std::vector<std::string> characters(std::string_view text);
 int64_t length_of(std::string_view text);
 
@@ -29,6 +32,12 @@ std::vector<std::string> split(std::string_view text, const std::optional<std::s
 std::vector<std::string> rsplit(std::string_view text, const std::optional<std::string>& separator,
                                 int64_t limit);
 std::vector<std::string> split_lines(std::string_view text, bool keep_ends);
+
+// TemplateError when a text is longer than a rendering may make it.
+void check_text_size(size_t bytes);
+
+// Where `wanted` begins; npos: nowhere. Linear in the text.
+size_t find_text(std::string_view text, std::string_view wanted);
 
 // At most `limit` replacements, all when negative.
 std::string replace(std::string_view text, std::string_view from, std::string_view to,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/strings.h"
 
 namespace cleave::runtime::jinja {
@@ -132,6 +133,7 @@ void Dict::set(const Value& key, Value value) {
 }
 
 bool equal(const Value& a, const Value& b) {
+    spend(1);
     if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
     if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
     if (a.is_number() && b.is_number()) {
@@ -161,6 +163,7 @@ bool equal(const Value& a, const Value& b) {
 }
 
 bool less(const Value& a, const Value& b) {
+    spend(1);
     if (a.is_number() && b.is_number()) {
         int64_t x = 0;
         int64_t y = 0;
@@ -182,7 +185,7 @@ bool contains(const Value& haystack, const Value& needle) {
             throw TemplateError(
                 fmt::format("'in' of a str needs a str on its left, found {}", needle.type_name()));
         }
-        return text->find(*needle.string()) != std::string::npos;
+        return find_text(*text, *needle.string()) != std::string_view::npos;
     }
     if (haystack.dict() && !haystack.dict()->is_namespace)
         return haystack.dict()->find(needle) != nullptr;
@@ -193,7 +196,11 @@ bool contains(const Value& haystack, const Value& needle) {
 
 std::vector<Value> iterate(const Value& value) {
     if (value.is_undefined()) return {};
-    if (value.list()) return value.list()->items;
+    if (value.list()) {
+        spend(value.list()->items.size());
+        return value.list()->items;
+    }
+    spend(value.string() ? value.string()->size() : 0);
     std::vector<Value> items;
     if (value.dict() && !value.dict()->is_namespace) {
         for (const auto& [key, item] : value.dict()->entries) items.push_back(key);

@@ -315,7 +315,7 @@ TEST_CASE("a bad cost graph is a UserError that names the field", "[planner]") {
     std::string node =
         R"({"id": 1, "cpuLatency": 1, "fpgaLatency": 1, "size": 1, "supportedOnFpga": 1})";
     for (auto [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
-             {"{", "not JSON"},
+             {"{", "no JSON: "},
              {"[]", "no JSON object"},
              {R"({"maxFPGAs": 2})", "lacks the field 'maxSizePerFPGA'"},
              {R"({"maxSizePerFPGA": 1, "maxFPGAs": 0, "maxCPUs": 0})", "both 0"},
@@ -330,7 +330,9 @@ TEST_CASE("a bad cost graph is a UserError that names the field", "[planner]") {
                   R"(], "edges": [{"sourceId": 1, "destId": 2, "cost": 0}]})",
               "names no node"},
              {head + R"("nodes": [{"id": 1, "cpuLatency": -1}], "edges": []})",
-              "must be finite and not negative"}}) {
+              "must be finite and not negative"},
+             {head + R"("nodes": [{"id": 1, "cpuLatency": 1e300}], "edges": []})",
+              "1000000000000000 at most"}}) {
         std::ofstream(path) << content;
         INFO(content);
         REQUIRE_THAT(test::user_error([&] { load_cost_graph(path); }), Contains(says));

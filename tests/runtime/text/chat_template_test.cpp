@@ -140,6 +140,30 @@ TEST_CASE("templates that would run away are stopped", "[runtime][text]") {
                    "too deeply"));
 }
 
+TEST_CASE("templates that would work for ever are stopped", "[runtime][text]") {
+    for (const char* source :
+         {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+          "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+          "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+          "{% endfor %}{{ ns.x }}",
+          "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+          "{% endfor %}{{ ns.x == ns.x + [] }}",
+          "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+          "{% endfor %}{{ ns.x|tojson }}",
+          "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = ns.x + [i] %}"
+          "{% endfor %}",
+          "{{ range(99999)|map('string')|unique|list|length }}",
+          "{% for i in range(999) %}{% if ('a' * 2000000 ~ 'b') in ('a' * 4000000) %}{% endif %}"
+          "{% endfor %}",
+          "{% set ns = namespace(x='a') %}{% for i in range(60) %}"
+          "{% set ns.x = ns.x.replace('a', 'aa') %}{% endfor %}"}) {
+        CAPTURE(source);
+        const ChatTemplate made(source, "test.jinja");
+        const std::string error = user_error([&] { made.render(std::vector<ChatMessage>()); });
+        CHECK((contains(error, "too much work") || contains(error, "too long")));
+    }
+}
+
 TEST_CASE("damaged templates render or are refused, and never crash", "[runtime][text]") {
     std::mt19937 draw(5);
     const auto& cases = chat_cases().at("cases");

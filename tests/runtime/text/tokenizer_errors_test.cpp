@@ -48,7 +48,7 @@ TEST_CASE("a missing tokenizer is an error that says what is looked for", "[runt
     CHECK(contains(user_error([&] { load_tokenizer(folder.path() / "vocab.txt"); }),
                    "not a tokenizer by its name"));
     write_file(folder.path() / "tokenizer.json", "{\"model\": ");
-    CHECK(contains(user_error([&] { load_tokenizer(folder.path()); }), "is not valid JSON"));
+    CHECK(contains(user_error([&] { load_tokenizer(folder.path()); }), "no JSON: "));
 }
 
 TEST_CASE("what a tokenizer.json asks for and we do not support is refused by name",

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much a rendering may do, so that a template from somewhere else ends: nodes that are
+// evaluated, values that are copied, compared or printed, bytes that are made or searched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cleave::runtime::jinja {
+
+// The budget of this thread's rendering while it exists. Renderings are not nested.
+class Budget {
+public:
+    // About two seconds of one core. The templates of published models spend less than a
+    // thousandth of it.
+    static constexpr int64_t kMostWork = 100'000'000;
+    // What evaluating a node costs beside what it does.
+    static constexpr size_t kNode = 16;
+
+    Budget();
+    ~Budget();
+    Budget(const Budget&) = delete;
+    Budget& operator=(const Budget&) = delete;
+};
+
+// Bytes of text that are made or read are one such piece of work.
+inline constexpr size_t kBytesOfWork = 16;
+
+// TemplateError when the rendering's budget is used up; nothing without a Budget.
+void spend(size_t work);
+
+}  // namespace cleave::runtime::jinja

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of others: of a kind, a size and a depth that can be read, and errors in plain words.
+#include "runtime/base/json_file.h"
+
+#include <sys/stat.h>
+
+#include <fstream>
+#include <string>
+
+#include "tests/support/test.h"
+
+using namespace cleave;
+using Catch::Contains;
+
+TEST_CASE("JSON that is none is told with line and column, in words", "[base]") {
+    const auto error_of = [](const std::string& text) {
+        const std::string error = test::user_error([&] { parse_json(text, "x.json"); });
+        CHECK_THAT(error, !Contains("json.exception"));
+        return error;
+    };
+    CHECK_THAT(error_of("{\n\"a\" 1}"), Contains("x.json: line 2, column 5: no JSON: "));
+    CHECK_THAT(error_of("[1e999]"), Contains("x.json: ") && Contains("no JSON"));
+    CHECK_THAT(error_of(""), Contains("x.json: line 1, column 1: no JSON"));
+    CHECK(parse_json("{\"a\": [1, 2]}", "x.json")["a"][1] == 2);
+}
+
+TEST_CASE("JSON has a depth that recursion bears", "[base]") {
+    const auto nested = [](int depth) {
+        return std::string(static_cast<size_t>(depth), '[') +
+               std::string(static_cast<size_t>(depth), ']');
+    };
+    CHECK_NOTHROW(parse_json(nested(kMostJsonDepth), "x.json"));
+    for (const int depth : {kMostJsonDepth + 2, 1'000'000})
+        CHECK_THAT(test::user_error([&] { parse_json(nested(depth), "x.json"); }),
+                   Contains("x.json: values are more than 64 levels inside each other"));
+}
+
+TEST_CASE("what is no regular file, or too large, is refused before it is read", "[base]") {
+    const test::TemporaryFolder folder;
+    const auto error_of = [](const std::filesystem::path& path) {
+        return test::user_error([&] { read_regular_file(path, 1000); });
+    };
+    const auto path = folder.path() / "file";
+    CHECK_THAT(error_of(path), Contains(path.string()) && Contains("No such file"));
+    CHECK_THAT(error_of(folder.path()), Contains("is a folder"));
+    CHECK_THAT(error_of("/dev/zero"), Contains("is a pipe or a device"));
+    std::ofstream(path) << std::string(1001, 'x');
+    CHECK_THAT(error_of(path), Contains("has 1001 bytes; such files have at most 1000"));
+    std::filesystem::resize_file(path, 1000);
+    CHECK(read_regular_file(path, 1000).size() == 1000);
+    std::filesystem::remove(path);
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    CHECK_THAT(error_of(path), Contains("is a pipe or a device"));
+}

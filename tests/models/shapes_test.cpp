@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A config.json of somebody else: fields that are missing, of another type, or of no model's size.
+#include "models/shapes.h"
+
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const Json kConfig{
+    {"model_type", "llama"},    {"vocab_size", 512},      {"hidden_size", 64},
+    {"intermediate_size", 172}, {"num_hidden_layers", 5}, {"num_attention_heads", 8},
+    {"num_key_value_heads", 4}, {"head_dim", 8},          {"max_position_embeddings", 512}};
+
+std::string error_with(const char* field, const Json& value) {
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "config.json";
+    Json json = kConfig;
+    json[field] = value;
+    std::ofstream(path) << json.dump();
+    return user_error([&] { models::shape_from_config(path.string()); });
+}
+
+}  // namespace
+
+TEST_CASE("a size of config.json that is null, absurd or no integer is refused by its name",
+          "[models]") {
+    for (const char* field : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                              "num_attention_heads"})
+        CHECK_THAT(error_with(field, nullptr),
+                   Catch::Contains(fmt::format("field \"{}\" is missing", field)));
+    for (const auto& [field, most] : {std::pair{"num_hidden_layers", 4096},
+                                      {"head_dim", 65536},
+                                      {"num_attention_heads", 65536},
+                                      {"hidden_size", 1048576}})
+        for (const Json& value : {Json(0), Json(-1), Json(int64_t{most} + 1), Json(1.5), Json("8"),
+                                  Json(Json::array()), Json(std::numeric_limits<int64_t>::max()),
+                                  Json(std::numeric_limits<uint64_t>::max())})
+            CHECK_THAT(error_with(field, value),
+                       Catch::Contains(fmt::format("field \"{}\" is {}, but must be an integer "
+                                                   "from 1 to {}",
+                                                   field, value.dump(), most)));
+}
+
+}  // namespace cleave::test
