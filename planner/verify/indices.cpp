@@ -216,6 +216,10 @@ void Indices::action(const Phase& phase, const Compute& c, const std::string& wh
     optional_id(c.kv, plan_.kv_slabs, where, "KV slab");
     optional_id(c.scratch, plan_.buffers, where, "buffer");
     enumeration(c.tile.main_loop, MainLoop::kWarpgroups, where);
+    const Tile& t = c.tile;
+    for (const int64_t part :
+         {t.rows, t.tokens, t.depth, t.threads, t.splits, t.shared_bytes, t.stages})
+        if (!sane(part)) report_.add("index", "{}: a tile with {}", where, part);
     enumeration(c.activations, ActivationPath::kPrepared, where);
     range(c.heads, where);
 }

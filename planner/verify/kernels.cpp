@@ -160,6 +160,9 @@ std::string wrong_main_loop(const Plan& plan, const Compute& c) {
     if (has_loop != (t.main_loop != MainLoop::kNone)) return "it has another kind of work";
     if (t.main_loop == MainLoop::kWarpgroups && !(arch && arch->warpgroups))
         return "its device has no warpgroups";
+    if (has_loop &&
+        (t.tokens < 1 || t.threads < 1 || t.splits < 1 || (is_product(c) && t.rows < 1)))
+        return "it divides its work by nothing";
     if (has_loop && is_product(c) && multiplies_tiles(c) != (t.tokens > kGemvTokens))
         return "its tokens are those of another loop";
     if (t.stages == 0) return is_product(c) && multiplies_tiles(c) ? "its ring has no stages" : "";

@@ -281,35 +281,6 @@ std::vector<Mutation> limit_mutations() {
              c->tile.threads = limits.max_threads_per_block * 2;
              return limits.warp_width > 1;
          }},
-        {"a product multiplies by warpgroups that its device lacks, or in a ring of one stage",
-         "tile-loop",
-         [](Plan& p) {
-             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
-             if (p.machine.device(c->device).limits.warp_width <= 1) return false;
-             if (c->tile.main_loop == MainLoop::kWarpgroups)
-                 c->tile.stages = 1;
-             else
-                 c->tile.main_loop = MainLoop::kWarpgroups;
-             return true;
-         }},
-        {"a ring has more stages than a block's shared memory holds", "tile-loop",
-         [](Plan& p) {
-             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
-             c->tile.stages = 1 << 20;
-             return p.machine.device(c->device).limits.warp_width > 1;
-         }},
-        {"attention has no main loop", "tile-loop",
-         [](Plan& p) {
-             Compute* c = find_kernel(p.decode, KernelKind::kAttention);
-             c->tile.main_loop = MainLoop::kNone;
-             return p.machine.device(c->device).limits.warp_width > 1;
-         }},
-        {"a launch of a host multiplies by warps", "tile-loop",
-         [](Plan& p) {
-             Compute* c = find_kernel(p.prefill, KernelKind::kLinear);
-             c->tile.main_loop = MainLoop::kWarps;
-             return p.machine.device(c->device).limits.warp_width <= 1;
-         }},
         {"a grid has more rows of blocks than its device allows", "grid-limits",
          [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
@@ -340,6 +311,52 @@ std::vector<Mutation> limit_mutations() {
              c->path = Path::kVendor;
              c->group[1] = c->group[0];
              return true;
+         }},
+    };
+}
+
+std::vector<Mutation> loop_mutations() {
+    return {
+        {"a product multiplies by warpgroups that its device lacks, or in a ring of one stage",
+         "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
+             if (p.machine.device(c->device).limits.warp_width <= 1) return false;
+             if (c->tile.main_loop == MainLoop::kWarpgroups)
+                 c->tile.stages = 1;
+             else
+                 c->tile.main_loop = MainLoop::kWarpgroups;
+             return true;
+         }},
+        {"a ring has more stages than a block's shared memory holds", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
+             c->tile.stages = 1 << 20;
+             return p.machine.device(c->device).limits.warp_width > 1;
+         }},
+        {"a product's tiles have no rows", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
+             c->tile.rows = 0;
+             return p.machine.device(c->device).limits.warp_width > 1;
+         }},
+        {"a launch of attention divides no tokens", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kAttention);
+             c->tile.tokens = 0;
+             return p.machine.device(c->device).limits.warp_width > 1;
+         }},
+        {"attention has no main loop", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kAttention);
+             c->tile.main_loop = MainLoop::kNone;
+             return p.machine.device(c->device).limits.warp_width > 1;
+         }},
+        {"a launch of a host multiplies by warps", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kLinear);
+             c->tile.main_loop = MainLoop::kWarps;
+             return p.machine.device(c->device).limits.warp_width <= 1;
          }},
     };
 }
@@ -549,8 +566,8 @@ std::vector<Mutation> all_mutations() {
     std::vector<Mutation> all;
     for (auto* make : {step_mutations, operand_mutations, result_mutations, weight_mutations,
                        weight_list_mutations, cache_mutations, contribution_mutations,
-                       group_mutations, transfer_mutations, limit_mutations, buffer_mutations,
-                       account_mutations, whole_mutations})
+                       group_mutations, transfer_mutations, limit_mutations, loop_mutations,
+                       buffer_mutations, account_mutations, whole_mutations})
         for (Mutation& m : make()) all.push_back(std::move(m));
     return all;
 }

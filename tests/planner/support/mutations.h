@@ -27,6 +27,7 @@ std::vector<Mutation> cache_mutations();
 std::vector<Mutation> contribution_mutations();
 std::vector<Mutation> group_mutations();
 std::vector<Mutation> transfer_mutations();
+std::vector<Mutation> loop_mutations();
 std::vector<Mutation> limit_mutations();
 std::vector<Mutation> buffer_mutations();
 std::vector<Mutation> account_mutations();
