@@ -9,7 +9,7 @@ using onnx::TensorProto;
 
 void add_functions(onnx::ModelProto& model, OnnxBuilder& builder) {
     builder.opset(kFunctionDomain, 1);
-    auto begin = [&](const char* name, std::vector<std::string> inputs) {
+    auto begin = [&](const char* name, const std::vector<std::string>& inputs) {
         onnx::FunctionProto* f = model.add_functions();
         f->set_domain(kFunctionDomain);
         f->set_name(name);
@@ -20,8 +20,8 @@ void add_functions(onnx::ModelProto& model, OnnxBuilder& builder) {
         import->set_version(18);
         return f;
     };
-    auto add = [](onnx::FunctionProto* f, const char* type, std::vector<std::string> in,
-                  const char* out, std::vector<Attribute> attributes = {}) {
+    auto add = [](onnx::FunctionProto* f, const char* type, const std::vector<std::string>& in,
+                  const char* out, const std::vector<Attribute>& attributes = {}) {
         onnx::NodeProto* n = f->add_node();
         n->set_op_type(type);
         for (const std::string& i : in) n->add_input(i);

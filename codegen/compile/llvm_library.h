@@ -15,16 +15,18 @@
 namespace cleave::codegen {
 
 // The functions of its ABI, without the prefix cleave_llvm_.
-#define CLEAVE_LLVM_FUNCTIONS(X)                                                                   \
-    X(version)                                                                                     \
-    X(host_cpu)                                                                                    \
-    X(host_features) X(knows_cpu) X(missing_features) X(options) X(compile) X(free_result) X(load) \
-        X(unload) X(free_log) X(simt_compile) X(simt_load) X(simt_unload) X(knows_amdgpu)          \
-            X(amdgpu_options) X(amdgpu_compile) X(amdgpu_inspect)
+// clang-format off
+#define CLEAVE_LLVM_FUNCTIONS(X) \
+    X(version) X(host_cpu) X(host_features) X(knows_cpu) X(missing_features) X(options) \
+    X(compile) X(free_result) X(load) X(unload) X(free_log) \
+    X(simt_compile) X(simt_load) X(simt_unload) \
+    X(knows_amdgpu) X(amdgpu_options) X(amdgpu_compile) X(amdgpu_inspect)
+// clang-format on
 
 struct LlvmLibrary {
     bool available = false;
     std::string reason;  // names tried, when not available
+// NOLINTNEXTLINE(bugprone-macro-parentheses): it declares the name
 #define CLEAVE_LLVM_POINTER(name) decltype(&cleave_llvm_##name) name = nullptr;
     CLEAVE_LLVM_FUNCTIONS(CLEAVE_LLVM_POINTER)
 #undef CLEAVE_LLVM_POINTER

@@ -332,6 +332,7 @@ GpuCompilerInfo hiprtc_info_with_archs(const CompileOptions& options) {
             make_hiprtc_compiler(arch, options);
             info.archs += (info.archs.empty() ? "" : " ") + std::string(arch.name);
         } catch (const UserError&) {
+            continue;  // it does not know the architecture
         }
     }
     // hiprtcVersion counts by itself (9.0 in ROCm 5.2): where the library is HIP's, too, HIP says

@@ -14,8 +14,6 @@
 
 namespace cleave::codegen {
 
-using planner::Tile;
-
 namespace {
 
 // Neighbours that a thread takes: they divide all of `lengths` and `all`; a load of each type takes

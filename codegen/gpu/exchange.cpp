@@ -62,7 +62,7 @@ int64_t word_of(const std::vector<int64_t>& lengths) {
     return all;
 }
 
-Kernel finish(const StubWriter& w, std::vector<std::string> fused, std::string_view call,
+Kernel finish(const StubWriter& w, const std::vector<std::string>& fused, std::string_view call,
               std::string_view args, const Launch& launch, const GpuTarget& target) {
     return w.finish_gpu(planner::KernelKind::kOpaque, fused, "gpu/peer.cuh", call, args, launch,
                         target.device);

@@ -13,7 +13,6 @@ namespace cleave::planner {
 using importer::Op;
 using importer::OpKind;
 using importer::TensorAttrs;
-using importer::TensorOperand;
 using importer::ValueId;
 
 namespace {

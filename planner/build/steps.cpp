@@ -185,8 +185,7 @@ private:
         t.destination = destination;
         if (by_peers(from.value, std::array{from.device, to})) t.path = Path::kPeer;
         t.bytes = value_bytes(graph_.value(from.value), 0, plan_.workload);
-        Amount bytes = t.bytes;
-        push(std::move(t), layer).link_bytes = bytes;
+        push(t, layer).link_bytes = t.bytes;
         return destination;
     }
 

@@ -57,8 +57,8 @@ public:
             const Group& from = groups_[group_[u - 1]];
             double one = exchange(group_[u - 1], group_[u], u);
             load[group_[u]] += one;
-            load[group_[u - 1]] +=
-                one * static_cast<double>((g.count + from.count - 1) / from.count);
+            const auto rounds = (g.count + from.count - 1) / from.count;
+            load[group_[u - 1]] += one * static_cast<double>(rounds);
         }
     }
 

@@ -103,6 +103,8 @@ public:
             if (out) out->post_until(there + 1);
             return pieces_.await(m, there++);
         };
+        // A copy, as the next one is written in its place.
+        // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
         const std::vector<const std::byte*> sources = take();
         self.device.reduce(
             sources, residual(m, 0), outputs_[m].address, elements, dtype(), [&](int64_t arrived) {

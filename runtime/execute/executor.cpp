@@ -121,7 +121,7 @@ struct Executor::Impl {
     void run_guarded(Worker& worker, const Job& job) noexcept {
         try {
             worker.run(job);
-        } catch (const Stopped&) {
+        } catch (const Stopped&) {  // NOLINT(bugprone-empty-catch)
         } catch (...) {
             {
                 const std::lock_guard lock(mutex);

@@ -38,7 +38,7 @@ struct StreamOptions {
 // waits for its peers.
 class CaptureMeeting {
 public:
-    CaptureMeeting(RunControl& control, std::vector<std::string> devices)
+    CaptureMeeting(RunControl& control, const std::vector<std::string>& devices)
         : meeting_(control, "capturing decode", devices, devices) {}
     void meet(size_t member, uint64_t round) {
         meeting_.post(member, round, nullptr);

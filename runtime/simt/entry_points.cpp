@@ -19,8 +19,8 @@ void* cleave_simt_shared(uint32_t offset, uint32_t) { return current_block().sha
 }  // extern "C"
 
 const std::vector<EntryPoint>& entry_points() {
-#define POINT(name) {#name, reinterpret_cast<void*>(&name)}
-    static const std::vector<EntryPoint> points = {
+#define POINT(name) {#name, reinterpret_cast<void*>(&(name))}
+    static const std::vector<EntryPoint> kPoints = {
         POINT(cleave_simt_thread),
         POINT(cleave_simt_block),
         POINT(cleave_simt_threads),
@@ -73,7 +73,7 @@ const std::vector<EntryPoint>& entry_points() {
         {"floorf", reinterpret_cast<void*>(static_cast<float (*)(float)>(&::floorf))},
     };
 #undef POINT
-    return points;
+    return kPoints;
 }
 
 }  // namespace cleave::runtime::simt

@@ -83,7 +83,7 @@ PendingSum& pending_sum(Warpgroup& group) {
     PendingSum& p = group.pending.emplace_back();
     p.n = group.n;
     p.registers = group.registers;
-    p.sum.resize(static_cast<size_t>(64 * p.n));
+    p.sum.resize(64 * static_cast<size_t>(p.n));
     for (uint32_t t = 0; t < kWarpgroupThreads; ++t)
         each_place(t, p.n, [&](int i, int at) {
             p.sum[static_cast<size_t>(at)] = p.registers[t][i];

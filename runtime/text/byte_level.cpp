@@ -22,7 +22,7 @@ bool prints(int byte) {
 }
 
 const Alphabet& alphabet() {
-    static const Alphabet table = [] {
+    static const Alphabet kTable = [] {
         Alphabet a;
         size_t next = 0;
         for (int byte = 0; byte < 256; ++byte) {
@@ -35,7 +35,7 @@ const Alphabet& alphabet() {
         }
         return a;
     }();
-    return table;
+    return kTable;
 }
 
 }  // namespace

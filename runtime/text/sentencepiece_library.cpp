@@ -55,8 +55,8 @@ SentencePieceLibrary open() {
 }  // namespace
 
 const SentencePieceLibrary& sentencepiece_library() {
-    static const SentencePieceLibrary library = open();
-    return library;
+    static const SentencePieceLibrary kLibrary = open();
+    return kLibrary;
 }
 
 }  // namespace cleave::runtime

@@ -176,8 +176,8 @@ void apply_config(const TokenizerConfig& config, TokenizerParts& parts) {
 }
 
 JsonView part_or_null(const JsonView& root, const char* key) {
-    static const nlohmann::json null;
-    return root.has(key) ? root.at(key) : JsonView(null, root.where(), key);
+    static const nlohmann::json kNull;
+    return root.has(key) ? root.at(key) : JsonView(kNull, root.where(), key);
 }
 
 }  // namespace

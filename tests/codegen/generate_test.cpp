@@ -256,7 +256,7 @@ TEST_CASE("a device without a back end is refused with the kinds that have one",
 namespace {
 
 // A hundred thousand tokens of 200 sequences at once.
-planner::Plan plan_of_long_chunks(planner::Machine machine, int64_t chunk = 100'000) {
+planner::Plan plan_of_long_chunks(const planner::Machine& machine, int64_t chunk = 100'000) {
     planner::Workload workload{.batch = 200, .prompt_tokens = 64, .context = 512};
     workload.prefill_chunk = chunk;
     importer::Graph graph =

@@ -24,8 +24,8 @@ const DeviceShape kOne{"one", "cuda[0]", 1, 1}, kLogical{"logical", "cuda[0]/0-1
     kHip{"one", "hip[0]", 1, 1};
 
 const importer::Graph& overlap_model() {
-    static const importer::Graph graph = random_model(small_shape(), 1);
-    return graph;
+    static const importer::Graph kGraph = random_model(small_shape(), 1);
+    return kGraph;
 }
 
 // A token's overlapping launches, each with what it is behind: "KERNEL behind KERNEL".

@@ -24,12 +24,12 @@ constexpr int kRoom = static_cast<int>(StreamPoints::kMostPending) + 16;
 
 // So deep that two passes have more launches than a stream has room for.
 const importer::Graph& deep_model() {
-    static const importer::Graph graph = [] {
+    static const importer::Graph kGraph = [] {
         models::Shape shape = small_shape();
         shape.config.num_layers = 40;
         return random_model(shape, 1);
     }();
-    return graph;
+    return kGraph;
 }
 
 // A prompt of three passes, and its token.

@@ -37,8 +37,8 @@ const GpuCalls kBothVendors[2] = {
       "hipGraphInstantiate", "hipGraphLaunch"}}};
 
 const importer::Graph& small_model() {
-    static const importer::Graph graph = random_model(small_shape(), 1);
-    return graph;
+    static const importer::Graph kGraph = random_model(small_shape(), 1);
+    return kGraph;
 }
 
 void run_model(const DeviceShape& shape, const SessionOptions& options, int64_t new_tokens,

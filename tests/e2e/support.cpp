@@ -62,12 +62,12 @@ importer::Graph random_model(const models::Shape& shape, uint64_t seed) {
 }
 
 const std::vector<DeviceShape>& device_shapes() {
-    static const std::vector<DeviceShape> shapes{
+    static const std::vector<DeviceShape> kShapes{
         {"one device", "host", 1, 1},      {"tp 2", "host[0-1]", 2, 1},
         {"pp 2", "host[0-1]", 1, 2},       {"tp 2 x pp 2", "host[0-3]", 2, 2},
         {"tp 3", "host[0-2]", 3, 1},       {"tp 8", "host[0-7]", 8, 1},
         {"tp 4 x pp 2", "host[0-7]", 4, 2}};
-    return shapes;
+    return kShapes;
 }
 
 planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape,

@@ -17,6 +17,8 @@
 #include "runtime/base/errors.h"
 #include "tests/fuzz/mutate.h"
 
+// Names of libFuzzer.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace {
@@ -81,15 +83,15 @@ private:
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    static const Folder folder;
-    const std::string path = folder.write(data, size);
+    static const Folder kFolder;
+    const std::string path = kFolder.write(data, size);
     const CpuAlarm alarm;
     // Half of the corpus has its weights in a file that is absent.
     try {
         const cleave::importer::Graph graph =
             cleave::importer::import_onnx(path, {.weights_may_be_absent = true});
         if (cleave::importer::to_text(graph).empty()) std::abort();
-    } catch (const cleave::UserError&) {
+    } catch (const cleave::UserError&) {  // NOLINT(bugprone-empty-catch)
     }
     return 0;
 }
@@ -108,3 +110,5 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
         return size;
     return changed;
 }
+
+// NOLINTEND(readability-identifier-naming)

@@ -189,6 +189,7 @@ private:
             case 8: change_interface(); break;
             case 9: change_functions(); break;
             case 10: change_branches(); break;
+            default: break;
         }
     }
 

@@ -141,8 +141,8 @@ TEST_CASE("a pass that decides otherwise is seen in its golden", "[golden]") {
                 other.input = input;
                 try {
                     seen += !difference(c.expected, run(pass, other)).empty();
-                } catch (const UserError&) {
-                } catch (const InternalError&) {
+                } catch (const UserError&) {      // NOLINT(bugprone-empty-catch)
+                } catch (const InternalError&) {  // NOLINT(bugprone-empty-catch)
                 }
             }
         INFO(pass.name);

@@ -309,11 +309,11 @@ std::string lowering(const std::string& text, const std::string& origin) {
 }  // namespace
 
 const std::vector<Pass>& passes() {
-    static const std::vector<Pass> all{
+    static const std::vector<Pass> kAll{
         {"recovery", recovery}, {"sharding", sharding}, {"fusion", fusion},
         {"steps", steps},       {"shards", shards},     {"tiles", tiles},
         {"memory", memory},     {"times", times},       {"lowering", lowering}};
-    return all;
+    return kAll;
 }
 
 }  // namespace cleave::test

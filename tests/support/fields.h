@@ -204,7 +204,7 @@ std::string type_name() {
 // In order, as "norm_gate_up"; at most 32.
 template <class E>
 const std::vector<std::string>& enumerators() {
-    static const std::vector<std::string> names = []<int... I>(std::integer_sequence<int, I...>) {
+    static const std::vector<std::string> kNames = []<int... I>(std::integer_sequence<int, I...>) {
         std::vector<std::string> all;
         auto add = [&](std::string_view name) {
             if (!name.empty()) all.push_back(detail::snake_case(name));
@@ -212,7 +212,7 @@ const std::vector<std::string>& enumerators() {
         (add(detail::enumerator<E, static_cast<E>(I)>()), ...);
         return all;
     }(std::make_integer_sequence<int, 32>());
-    return names;
+    return kNames;
 }
 
 // Whether every field is equal.

@@ -70,6 +70,7 @@ private:
         visit_fields(record, [&](auto& field) { part(lines, std::string(*name++), field); });
     }
     template <class T>
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): of records it is changed
     void part(std::vector<Node>& lines, std::string name, T& field) {
         if constexpr (std::is_same_v<T, planner::Phase>) decode_ = name == "decode";
         if constexpr (is_records<T>)

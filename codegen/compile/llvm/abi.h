@@ -21,7 +21,7 @@ typedef struct {
     int64_t code_bytes;   // of the text sections
     int64_t stack_bytes;  // largest frame of a function
     char* log;            // diagnostics, never null
-} cleave_llvm_result;
+} cleave_llvm_result;     // NOLINT(readability-identifier-naming): a name of C
 
 // ABI version of the library that was opened.
 int cleave_llvm_abi_version(void);
@@ -79,7 +79,7 @@ typedef struct {
     char* matrix_instructions;  // "v_mfma_f32_16x16x16_f16 32\n", one line each, sorted; null: no
                                 // disassembly
     char* log;                  // why something is missing; never null
-} cleave_llvm_amdgpu_report;
+} cleave_llvm_amdgpu_report;    // NOLINT(readability-identifier-naming)
 
 // What a code object (of any compiler) says of kernel `entry`: its metadata note, and a disassembly
 // for `arch`. 0 with `log` when it cannot be read. Both texts are to be freed with

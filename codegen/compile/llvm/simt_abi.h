@@ -21,7 +21,7 @@ typedef struct {
     // others. They are whole declarations at file scope, and nothing but comments stands before
     // them. From their second use on either run is parsed once for all. Equal: none.
     size_t shared_begin, prelude_end, shared_end;
-} cleave_llvm_simt_options;
+} cleave_llvm_simt_options;  // NOLINT(readability-identifier-naming): a name of C
 
 void cleave_llvm_simt_compile(const char* source, size_t source_size, const char* name,
                               const char* entry, const cleave_llvm_simt_options* options,

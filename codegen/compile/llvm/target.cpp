@@ -63,13 +63,13 @@ CLEAVE_EXPORT int cleave_llvm_abi_version(void) { return CLEAVE_LLVM_ABI_VERSION
 CLEAVE_EXPORT const char* cleave_llvm_version(void) { return LLVM_VERSION_STRING; }
 
 CLEAVE_EXPORT const char* cleave_llvm_host_cpu(void) {
-    static const std::string cpu = llvm::sys::getHostCPUName().str();
-    return cpu.c_str();
+    static const std::string kCpu = llvm::sys::getHostCPUName().str();
+    return kCpu.c_str();
 }
 
 CLEAVE_EXPORT const char* cleave_llvm_host_features(void) {
-    static const std::string features = cleave::llvm_backend::sorted_host_features();
-    return features.c_str();
+    static const std::string kFeatures = cleave::llvm_backend::sorted_host_features();
+    return kFeatures.c_str();
 }
 
 namespace {

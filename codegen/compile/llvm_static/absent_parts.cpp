@@ -38,6 +38,8 @@ extern "C" {
 CLEAVE_ABSENT_TARGETS(CLEAVE_ABSENT)
 }
 
+// LLVM's name.
+// NOLINTNEXTLINE(readability-identifier-naming)
 llvm::PassPluginLibraryInfo getPollyPluginInfo() {
     return {LLVM_PLUGIN_API_VERSION, "Polly", "absent", [](llvm::PassBuilder&) {}};
 }

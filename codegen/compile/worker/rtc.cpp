@@ -65,8 +65,8 @@ Rtc Rtc::open(const std::string& kind, std::span<const std::string> names) {
             if (kind == "nvrtc") rtc.companions_ = open_builtins_beside(name);
             return rtc;
         }
-        if (rtc.library_) why = name + ": it lacks functions of " + kind;
-        reasons += (reasons.empty() ? "" : "; ") + why;
+        if (rtc.library_) why.assign(name).append(": it lacks functions of ").append(kind);
+        reasons.append(reasons.empty() ? "" : "; ").append(why);
     }
     rtc.reason_ = reasons.empty() ? "no name to try" : reasons;
     return rtc;

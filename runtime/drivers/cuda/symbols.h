@@ -120,6 +120,9 @@
 
 namespace cleave::runtime::cuda {
 
+// Names are those of the vendor's headers.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses)
+
 // Enumerations are ints in the C ABI; handles are pointers.
 using CUresult = int;
 using CUdevice = int;
@@ -205,5 +208,7 @@ struct Functions {
     CLEAVE_CUDA_NEWER_FUNCTIONS(CLEAVE_MEMBER)
 #undef CLEAVE_MEMBER
 };
+
+// NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
 
 }  // namespace cleave::runtime::cuda

@@ -24,7 +24,7 @@ std::string cuda_version(const DynamicLibrary& library) {
 }  // namespace
 
 const DriverEntry& cuda_entry() {
-    static const DriverEntry entry{
+    static const DriverEntry kEntry{
         planner::Vendor::kNvidia,
         {"CUDA driver", "NVIDIA GPUs", "CLEAVE_CUDA_LIBRARY", cuda_names, "cuDriverGetVersion",
          cuda_version, "install the NVIDIA driver"},
@@ -37,7 +37,7 @@ const DriverEntry& cuda_entry() {
         open_cuda_driver,
         open_collectives,
         open_nvml};
-    return entry;
+    return kEntry;
 }
 
 }  // namespace cleave::runtime

@@ -67,7 +67,7 @@ public:
         waits_.set_check(nullptr);
         settle();
         if (waits_.must_be_left()) {
-            context_.release();
+            leave_context();
             return;
         }
         drop_captures();
@@ -84,7 +84,7 @@ public:
                 try_to([&] { context_->free_pinned(memory); });
             }
         for (const auto& [address, block] : blocks_) try_to([&] { context_->free(address); });
-        if (!pinned_can_go) context_.release();  // with which its pinned memory would go
+        if (!pinned_can_go) leave_context();  // with which its pinned memory would go
     }
 
     const planner::DeviceInfo& info() const override { return info_; }
@@ -341,6 +341,9 @@ public:
     }
 
 private:
+    // It goes with the process.
+    void leave_context() { [[maybe_unused]] auto* left = context_.release(); }
+
     // Pinned memory that goes with the device, also when the wait for it is given up.
     std::byte* pin(int64_t bytes) {
         std::byte* memory = nullptr;

@@ -169,7 +169,7 @@ template <class Act>
 void try_to(Act act) noexcept {
     try {
         act();
-    } catch (const DeviceError&) {
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): see above
     }
 }
 

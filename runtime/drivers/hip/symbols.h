@@ -99,6 +99,9 @@
 
 namespace cleave::runtime::hip {
 
+// Names are those of the vendor's headers.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses)
+
 // Enumerations are ints in the C ABI; handles are pointers.
 using hipError_t = int;
 using hipDevice_t = int;
@@ -166,5 +169,7 @@ struct Functions {
     // which no attribute has.
     hipError_t (*properties)(void* properties, int device) = nullptr;
 };
+
+// NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
 
 }  // namespace cleave::runtime::hip

@@ -23,7 +23,7 @@ std::string hip_version(const DynamicLibrary& library) {
 }  // namespace
 
 const DriverEntry& hip_entry() {
-    static const DriverEntry entry{
+    static const DriverEntry kEntry{
         planner::Vendor::kAmd,
         {"HIP runtime", "AMD GPUs", "CLEAVE_HIP_LIBRARY", hip_library_names, "hipRuntimeGetVersion",
          hip_version, "install ROCm's HIP runtime"},
@@ -35,7 +35,7 @@ const DriverEntry& hip_entry() {
         open_hip_driver,
         open_collectives,
         open_rocm_smi};
-    return entry;
+    return kEntry;
 }
 
 }  // namespace cleave::runtime

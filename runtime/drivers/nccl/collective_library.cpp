@@ -139,7 +139,7 @@ public:
         if (!communicator_) return;
         try {
             member_.make_current();
-        } catch (...) {
+        } catch (...) {  // NOLINT(bugprone-empty-catch)
             // After a fault of the card; the library still has memory of the host to give back.
         }
         lib_->call.ncclCommAbort(std::exchange(communicator_, nullptr));

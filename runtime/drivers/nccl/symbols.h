@@ -44,6 +44,9 @@
 
 namespace cleave::runtime::nccl {
 
+// Names are those of the vendor's headers.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses)
+
 // Enumerations are ints in the C ABI; handles are pointers.
 using ncclResult_t = int;
 using ncclRedOp_t = int;
@@ -75,5 +78,7 @@ struct Functions {
     const char* (*ncclGetErrorString)(ncclResult_t) = nullptr;
     const char* (*ncclGetLastError)(ncclComm_t) = nullptr;
 };
+
+// NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
 
 }  // namespace cleave::runtime::nccl

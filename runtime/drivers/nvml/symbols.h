@@ -31,6 +31,9 @@
 
 namespace cleave::runtime::nvml {
 
+// Names are those of the vendor's headers.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses)
+
 using nvmlReturn_t = int;
 using nvmlEnableState_t = int;
 using nvmlIntNvLinkDeviceType_t = int;
@@ -62,5 +65,7 @@ struct Functions {
 #undef CLEAVE_MEMBER
     const char* (*nvmlErrorString)(nvmlReturn_t) = nullptr;
 };
+
+// NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
 
 }  // namespace cleave::runtime::nvml

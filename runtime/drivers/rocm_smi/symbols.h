@@ -27,6 +27,9 @@
 
 namespace cleave::runtime::rocm_smi {
 
+// Names are those of the vendor's headers.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses)
+
 using rsmi_status_t = int;
 using RSMI_IO_LINK_TYPE = int;
 
@@ -39,5 +42,7 @@ struct Functions {
     CLEAVE_ROCM_SMI_FUNCTIONS(CLEAVE_MEMBER)
 #undef CLEAVE_MEMBER
 };
+
+// NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
 
 }  // namespace cleave::runtime::rocm_smi

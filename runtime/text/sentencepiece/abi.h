@@ -16,6 +16,7 @@ extern "C" {
 
 #define CLEAVE_SENTENCEPIECE_ABI_VERSION 1
 
+// NOLINTNEXTLINE(readability-identifier-naming): a name of C
 typedef struct cleave_sentencepiece_model cleave_sentencepiece_model;
 
 // ABI version of the library that was opened.

@@ -31,6 +31,8 @@ using planner::KernelKind;
 
 namespace {
 
+using Names = std::vector<std::string>;
+
 // What fused launches compute, of a prompt and of one token, then what stands alone in unfused
 // ones, then a prompt's products behind a launch that prepares their activations, and that launch.
 enum Kind : int {
@@ -99,7 +101,7 @@ struct SweepTarget {
 };
 // Those whose compilers are here; hipRTC is where it knows the arch.
 const std::vector<SweepTarget>& sweep_targets() {
-    static const std::vector<SweepTarget> here = [] {
+    static const std::vector<SweepTarget> kHere = [] {
         constexpr SweepTarget kAll[] = {
             {"sm_80", "nvrtc"},   {"sm_90a", "nvrtc"},   {"sm_100", "nvrtc"},  {"gfx90a", "clang"},
             {"gfx942", "clang"},  {"gfx1100", "clang"},  {"gfx1201", "clang"}, {"gfx90a", "hiprtc"},
@@ -118,7 +120,7 @@ const std::vector<SweepTarget>& sweep_targets() {
         }
         return found;
     }();
-    return here;
+    return kHere;
 }
 
 // A combination: an index into each factor.
@@ -305,7 +307,7 @@ Kernel kernel_of(const Combination& c) {
         if (!prepared) product.insert(product.begin(), "rms_norm");
         return product;
     };
-    auto make = [&](const KernelSpec& spec, KernelKind of, std::vector<std::string> operators) {
+    auto make = [&](const KernelSpec& spec, KernelKind of, const Names& operators) {
         return make_gpu_kernel(spec, of, operators, target);
     };
     switch (kind) {

@@ -22,7 +22,6 @@
 
 using namespace cleave;
 using namespace cleave::codegen;
-using planner::KernelKind;
 using test::absence;
 using test::KernelTotals;
 using test::through;
@@ -324,9 +323,9 @@ TEST_CASE("a prompt's activations are prepared once for each product where copie
         CAPTURE(arch);
         const planner::Plan plan = test::plan_for_arch("llama-3-8b", known, 1);
         const Program program = generate_program(plan, planner::DeviceId(0));
-        const std::vector<std::string> together = {norm + " " + qkv, "attention", "linear add",
-                                                   norm + " " + gate + " gated_activation",
-                                                   "linear add"};
+        const std::vector<std::string> together = {
+            fmt::format("{} {}", norm, qkv), "attention", "linear add",
+            fmt::format("{} {} gated_activation", norm, gate), "linear add"};
         const std::vector<std::string> apart = {"rms_norm narrow",
                                                 qkv,
                                                 "attention",

@@ -18,11 +18,11 @@ namespace {
 
 // The catalogue's devices of an arch; for an arch without one, another with its limits.
 std::string model_of(std::string_view arch) {
-    static const std::map<std::string_view, const char*> models = {
+    static const std::map<std::string_view, const char*> kModels = {
         {"sm_80", "a100-80"}, {"sm_86", "a40"},     {"sm_89", "rtx4090"}, {"sm_90a", "h100"},
         {"sm_100", "b200"},   {"gfx90a", "mi250x"}, {"gfx942", "mi300x"}};
-    auto at = models.find(arch);
-    return at == models.end() ? "mi300x" : at->second;
+    auto at = kModels.find(arch);
+    return at == kModels.end() ? "mi300x" : at->second;
 }
 
 }  // namespace

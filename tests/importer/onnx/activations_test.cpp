@@ -12,7 +12,6 @@ namespace cleave {
 namespace {
 
 using importer::Activation;
-using test::kPrompt;
 
 struct Spelling {
     const char* name;
@@ -73,7 +72,11 @@ void respell(onnx::ModelProto& model, const Spelling& spelling, bool gated) {
     };
     for (int layer = 0; layer < 2; ++layer) {
         onnx::NodeProto sigmoid = test::node_of(model, "Sigmoid");
-        onnx::NodeProto silu = reader_of(sigmoid.output(0)), product = reader_of(silu.output(0));
+        // Copies, as nodes are dropped below.
+        // NOLINTBEGIN(performance-unnecessary-copy-initialization)
+        const onnx::NodeProto silu = reader_of(sigmoid.output(0));
+        const onnx::NodeProto product = reader_of(silu.output(0));
+        // NOLINTEND(performance-unnecessary-copy-initialization)
         const std::string result = gated ? silu.output(0) : product.output(0);
         auto& nodes = *graph.mutable_node();
         const auto drop = [&](const onnx::NodeProto& gone) {

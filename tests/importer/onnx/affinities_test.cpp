@@ -23,7 +23,8 @@ onnx::NodeProto& add_node(onnx::ModelProto& model, const std::string& name) {
     return node;
 }
 
-void put_on(onnx::NodeProto& node, const std::string& configuration, std::vector<int64_t> devices) {
+void put_on(onnx::NodeProto& node, const std::string& configuration,
+            const std::vector<int64_t>& devices) {
     auto& c = *node.add_device_configurations();
     c.set_configuration_id(configuration);
     auto& spec = *c.add_sharding_spec();
@@ -125,7 +126,7 @@ TEST_CASE("a damaged file gives affinities or none, and never crashes", "[import
             std::ofstream(path, std::ios::binary) << damaged;
             try {
                 read_affinities(path);
-            } catch (const UserError&) {
+            } catch (const UserError&) {  // NOLINT(bugprone-empty-catch)
             }
         }
     SUCCEED();

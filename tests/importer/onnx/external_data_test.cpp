@@ -144,7 +144,7 @@ TEST_CASE("Symbolic links may point into the model's folder, not out of it", "[i
     CHECK_THAT(file_error(path), Contains("symbolic link out of the model's folder"));
     // The folder itself may be reached through a link.
     test::TemporaryFolder other;
-    const fs::path plain = test::write_tiny(other.path() / "model");
+    test::write_tiny(other.path() / "model");
     fs::create_directory_symlink(other.path() / "model", other.path() / "linked");
     CHECK(importer::import_onnx((other.path() / "linked" / "model.onnx").string())
               .config.num_layers == 2);

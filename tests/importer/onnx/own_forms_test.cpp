@@ -165,7 +165,7 @@ void write_rotations_in_halves(onnx::GraphProto& graph) {
     };
     onnx::GraphProto out;
     int serial = 0;
-    const auto add = [&](const std::string& op, std::vector<std::string> in,
+    const auto add = [&](const std::string& op, const std::vector<std::string>& in,
                          const std::string& result = "") {
         onnx::NodeProto* n = out.add_node();
         n->set_op_type(op);
@@ -181,7 +181,8 @@ void write_rotations_in_halves(onnx::GraphProto& graph) {
             *out.add_node() = n;
             continue;
         }
-        const std::string high = maker(join.input(0)).input(0), low = join.input(1);
+        const std::string high = maker(join.input(0)).input(0);
+        const std::string& low = join.input(1);
         const onnx::NodeProto slice = maker(low);
         const auto half = [&](const std::string& table) {
             return add("Slice", {table, slice.input(1), slice.input(2), slice.input(3)});

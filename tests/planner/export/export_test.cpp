@@ -147,8 +147,10 @@ TEST_CASE("llama.cpp's split puts every layer, and every MLP that is cut off, on
         };
         for (int l = 0; l < layers; ++l) {
             int device = -1;  // the CPU
-            for (int i = l - (layers + 1 - on_gpu), sum = 0, d = 0; i >= 0 && device < 0; ++d)
-                if (i < (sum += shares.at(static_cast<size_t>(d)))) device = d;
+            for (int i = l - (layers + 1 - on_gpu), sum = 0, d = 0; i >= 0 && device < 0; ++d) {
+                sum += shares.at(static_cast<size_t>(d));
+                if (i < sum) device = d;
+            }
             const std::string attention = device < 0 ? "CPU" : names[static_cast<size_t>(device)];
             on_cpu = on_cpu || device < 0;
             CHECK(attention == name_of(stages[static_cast<size_t>(l)].attention));

@@ -191,7 +191,7 @@ TEST_CASE("a machine file written from a machine reads back the same", "[planner
         "memory_bandwidth": 1, "flops_f32": 1}], "links": [)";
     const std::string link = R"({"from": "a", "to": "b", "kind": "pcie", "bandwidth": 1})";
     for (
-        auto [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
+        const auto& [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
             {"{", "line 1, column 2: no JSON"},
             {"[]", "no JSON object"},
             {"{}", "has no devices"},

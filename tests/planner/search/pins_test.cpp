@@ -23,9 +23,9 @@ using Pins = std::vector<Pin>;
 
 // Five layers.
 const Graph& small_graph() {
-    static const Graph graph =
+    static const Graph kGraph =
         models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
-    return graph;
+    return kGraph;
 }
 
 Plan pinned_plan(const std::string& devices, Pins pins, int tp = 0, int pp = 0,

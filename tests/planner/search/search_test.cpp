@@ -46,7 +46,7 @@ Plan built(const Analysis& analysis, const Placement& placement, const Plan& lik
 }
 
 Plan plan_for(const Graph& graph, const std::string& devices, Workload workload = {},
-              PlanOptions options = {}) {
+              const PlanOptions& options = {}) {
     return make_plan(graph, test::machine_of(devices), workload, options);
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cards/open_devices.h"
+
+#include "planner/machine/build_machine.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

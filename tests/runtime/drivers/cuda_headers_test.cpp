@@ -14,6 +14,7 @@
 #ifdef CLEAVE_HAS_CUDA_HEADER
 namespace {
 
+// NOLINTBEGIN(bugprone-macro-parentheses): parts of declarations
 #define CLEAVE_SAME(name, parameters) \
     static_assert(std::is_same_v<decltype(&::name), CUresult(*) parameters>, #name);
 CLEAVE_CUDA_FUNCTIONS(CLEAVE_SAME)
@@ -62,6 +63,8 @@ CLEAVE_PLACE(dstDevice)
 CLEAVE_PLACE(dstPitch)
 CLEAVE_PLACE(WidthInBytes)
 CLEAVE_PLACE(Height)
+
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace
 #endif

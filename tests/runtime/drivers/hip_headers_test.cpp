@@ -2,6 +2,7 @@
 // What is declared of libamdhip64 by hand, held against AMD's own header where there is one: the
 // compiler checks every name, number and signature; nothing is linked.
 #if __has_include(<hip/hip_runtime_api.h>)
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): the header's name
 #define __HIP_PLATFORM_AMD__
 #include <hip/hip_runtime_api.h>
 #define CLEAVE_HAS_HIP_HEADER 1
@@ -16,6 +17,7 @@
 namespace {
 
 // Some are overloaded by templates in C++: the plain function is asked for.
+// NOLINTBEGIN(bugprone-macro-parentheses): parts of declarations
 #define CLEAVE_SAME(name, parameters) \
     using S_##name = decltype(static_cast<hipError_t(*) parameters>(&::name));
 CLEAVE_HIP_FUNCTIONS(CLEAVE_SAME)
@@ -52,6 +54,8 @@ static_assert(ours::kHostMallocMapped == hipHostMallocMapped);
 static_assert(ours::kHostMallocCoherent == hipHostMallocCoherent);
 static_assert(ours::kEventDisableTiming == hipEventDisableTiming);
 static_assert(sizeof(hipDeviceProp_t) < 8192);
+
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace
 #endif

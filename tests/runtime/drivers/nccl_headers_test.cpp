@@ -14,6 +14,7 @@
 #ifdef CLEAVE_HAS_NCCL_HEADER
 namespace {
 
+// NOLINTBEGIN(bugprone-macro-parentheses): parts of declarations
 #define CLEAVE_SAME(name, parameters) \
     static_assert(std::is_same_v<decltype(&::name), ncclResult_t(*) parameters>, #name);
 CLEAVE_NCCL_FUNCTIONS(CLEAVE_SAME)
@@ -34,6 +35,8 @@ static_assert(sizeof(ours::ncclConfig_t) <= sizeof(::ncclConfig_t));
 static_assert(offsetof(ours::ncclConfig_t, magic) == offsetof(::ncclConfig_t, magic));
 static_assert(offsetof(ours::ncclConfig_t, version) == offsetof(::ncclConfig_t, version));
 static_assert(offsetof(ours::ncclConfig_t, blocking) == offsetof(::ncclConfig_t, blocking));
+
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace
 #endif

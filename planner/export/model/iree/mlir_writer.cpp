@@ -130,7 +130,7 @@ MlirTensor MlirWriter::elementwise(const std::vector<MlirTensor>& operands, std:
     return generic(operands[0].shape, std::string(rank, 'p'), loops, all, body);
 }
 
-MlirTensor MlirWriter::split_last(const MlirTensor& x, std::vector<int64_t> parts) {
+MlirTensor MlirWriter::split_last(const MlirTensor& x, const std::vector<int64_t>& parts) {
     MlirTensor result{fresh(), x.shape, x.element};
     result.shape.pop_back();
     std::vector<std::string> groups, sizes;

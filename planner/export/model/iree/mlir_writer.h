@@ -48,7 +48,7 @@ public:
     MlirTensor elementwise(const std::vector<MlirTensor>& operands, std::string_view body);
 
     // Another shape of the same elements; dimensions are split or joined, not both.
-    MlirTensor split_last(const MlirTensor& x, std::vector<int64_t> parts);
+    MlirTensor split_last(const MlirTensor& x, const std::vector<int64_t>& parts);
     MlirTensor join_last(const MlirTensor& x, size_t kept);  // dimensions [0, kept) stay
     // [begin, begin + size) of one dimension.
     MlirTensor slice(const MlirTensor& x, size_t dimension, int64_t begin, int64_t size) {

@@ -16,7 +16,6 @@
 namespace cleave::planner {
 namespace {
 
-using importer::Op;
 using importer::Weight;
 
 constexpr int64_t kFirstIrWithDevices = 11;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -179,7 +180,8 @@ private:
         std::map<std::string, std::string> metadata;
         for (const auto& entry : node.metadata_props())
             if (entry.key().starts_with(kMetadataPrefix)) metadata[entry.key()] = entry.value();
-        for (const auto& [key, value] : metadata) text += key + "=" + value + "\n";
+        for (const auto& [key, value] : metadata)
+            text.append(key).append("=").append(value).append("\n");
         return text;
     }
     static std::string words_of(const onnx::NodeProto& node) {
@@ -242,15 +244,22 @@ private:
         report_.plan = make_plan(graph, machine, workload, options);
     }
 
+    // Nothing where the names are no device list.
+    static std::optional<Machine> machine_named(const std::string& names) {
+        try {
+            return build_machine(parse_devices(names), read_host_facts());
+        } catch (const UserError&) {
+            return std::nullopt;
+        }
+    }
+
     // The first configuration's devices by their names where these are ours; else as many host
     // devices.
     Machine configured_machine() const {
         const auto& c = model_.configuration(0);
-        if (c.device_size() == c.num_devices()) try {
-                return build_machine(parse_devices(fmt::format("{}", fmt::join(c.device(), ","))),
-                                     read_host_facts());
-            } catch (const UserError&) {
-            }
+        if (c.device_size() == c.num_devices())
+            if (auto named = machine_named(fmt::format("{}", fmt::join(c.device(), ","))))
+                return *std::move(named);
         return build_machine(
             parse_devices(fmt::format("host[0-{}]", std::max(c.num_devices(), 1) - 1)),
             read_host_facts());
@@ -263,11 +272,8 @@ private:
         for (const importer::NodeAffinity& a : affinities.nodes)
             if (!a.device.empty() && known.insert(a.device).second)
                 names += (names.empty() ? "" : ",") + a.device;
-        try {
-            if (static_cast<int>(known.size()) == affinities.num_devices)
-                return build_machine(parse_devices(names), read_host_facts());
-        } catch (const UserError&) {
-        }
+        if (static_cast<int>(known.size()) == affinities.num_devices)
+            if (auto named = machine_named(names)) return *std::move(named);
         for (importer::NodeAffinity& a : affinities.nodes) a.device.clear();
         return build_machine(
             parse_devices(fmt::format("host[0-{}]", std::max(affinities.num_devices, 1) - 1)),
