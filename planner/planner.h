@@ -21,11 +21,12 @@ struct PassNote {
 // How the passes are run and watched. Nothing of it is part of the plan.
 struct PassControl {
     std::function<void(const PassNote&)> note;  // called on the caller's thread, in order
-    // Prove the plan after each pass that leaves one: InternalError names the pass.
-#ifdef NDEBUG
-    bool prove_each = false;
-#else
+    // Prove the plan after each pass that leaves one: InternalError names the pass. Debug builds
+    // do.
+#ifdef CLEAVE_DEBUG
     bool prove_each = true;
+#else
+    bool prove_each = false;
 #endif
     // Build every placement of small requests. Without it they are searched like large ones, which
     // is how tests measure the search.
