@@ -314,7 +314,7 @@ TEST_CASE("a bad cost graph is a UserError that names the field", "[planner]") {
     std::string head = R"({"maxSizePerFPGA": 10, "maxFPGAs": 2, "maxCPUs": 0, )";
     std::string node =
         R"({"id": 1, "cpuLatency": 1, "fpgaLatency": 1, "size": 1, "supportedOnFpga": 1})";
-    for (auto [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
+    for (const auto& [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
              {"{", "no JSON: "},
              {"[]", "no JSON object"},
              {R"({"maxFPGAs": 2})", "lacks the field 'maxSizePerFPGA'"},
