@@ -161,6 +161,7 @@ struct State {
     std::array<std::mutex, 4> submitting;  // by device: held by who waits for room there
     std::atomic<int> late{-1};             // the number of each card's stream whose work comes late
     std::atomic<int64_t> late_us{0};
+    int64_t seen_late_us = 0;            // after it is done, the next event that is asked for
     std::string blocking;                // a call that waits for kernels that never end
     std::atomic<int> waiting{0};         // calls that wait for the work of a card
     std::atomic<bool> loads_wait{true};  // those that load a kernel do
@@ -312,6 +313,8 @@ void fake_nameless(int nameless);
 void fake_alike(int alike);
 // Streams run on their own, each piece of work after this many microseconds.
 void fake_live(int64_t lag_us);
+// The next event that is done when it is asked for is told so this many microseconds later.
+void fake_seen_late(int64_t microseconds);
 // A card does one piece of work at a time, for all its streams.
 void fake_one_at_a_time();
 // A stream has room for this much pending work. A call that adds more waits until there is room,

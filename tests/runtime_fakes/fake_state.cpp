@@ -147,6 +147,7 @@ void reset() {
     s.lag_us = 0;
     s.room = 0;
     s.late = -1;
+    s.seen_late_us = 0;
     s.blocks.clear();
     s.streams.clear();
     s.modules.clear();
@@ -205,6 +206,7 @@ void fake_late(int stream, int64_t microseconds) {
     state().late_us = microseconds;
     state().late = stream;
 }
+void fake_seen_late(int64_t microseconds) { state().seen_late_us = microseconds; }
 void fake_one_at_a_time() { state().one_at_a_time = true; }
 void fake_trip(const char* kernel, int nth, int hangs) {
     const std::lock_guard lock(state().mutex);

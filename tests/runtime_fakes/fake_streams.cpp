@@ -2,6 +2,7 @@
 // Streams, events and captured graphs of the fakes.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "tests/runtime_fakes/fake_gpu.h"
 
@@ -261,7 +262,11 @@ int query_event(Call& call, void* event) {
     if (!e) return kInvalidHandle;
     if (call.unsafe().code) return call.code;
     if (!e->mark || state().streams.count(e->mark->stream) == 0) return 0;
-    if (e->mark->stream->is_done(e->mark->ticket)) return state().fault_of(e->mark->stream->device);
+    if (e->mark->stream->is_done(e->mark->ticket)) {
+        const std::chrono::microseconds late(std::exchange(state().seen_late_us, 0));
+        if (late.count() > 0) std::this_thread::sleep_for(late);
+        return state().fault_of(e->mark->stream->device);
+    }
     e->mark->stream->allow(e->mark->ticket);
     return kNotReady;
 }

@@ -41,6 +41,10 @@ const char* entry_of(DType dtype) {
     return dtype == DType::kF32 ? "in_f32" : dtype == DType::kBF16 ? "in_bf16" : "in_f16";
 }
 
+size_t at(int row, int columns, int column) {
+    return static_cast<size_t>(row) * static_cast<size_t>(columns) + static_cast<size_t>(column);
+}
+
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
         text.replace(at, from.size(), to);
@@ -147,9 +151,9 @@ std::string wrong_in_product(const codegen::GpuArch& arch, const RunSmall& run, 
         return value(i) + (dtype == DType::kF32 ? static_cast<float>(i % 3) / 8192.0f : 0.0f);
     };
     for (int k = 0; k < depth; ++k) {
-        for (int r = 0; r < rows; ++r) a[static_cast<size_t>(r * 16 + k)] = left(r * 5 + k * 3);
+        for (int r = 0; r < rows; ++r) a[at(r, 16, k)] = left(r * 5 + k * 3);
         for (int n = 0; n < cols; ++n)
-            b[static_cast<size_t>(transposed ? k * 16 + n : n * 16 + k)] = value(k * 7 + n);
+            b[transposed ? at(k, 16, n) : at(n, 16, k)] = value(k * 7 + n);
     }
     SmallLaunch launch{
         product_source(),
@@ -166,9 +170,8 @@ std::string wrong_in_product(const codegen::GpuArch& arch, const RunSmall& run, 
             float want = 0;  // exact: few bits
             for (int k = 0; k < depth && r < rows && n < cols; ++k)
                 want += left(r * 5 + k * 3) * value(k * 7 + n);
-            if (c[static_cast<size_t>(r * 16 + n)] != want)
-                return fmt::format("{}: [{}, {}] is {}, not {}", what, r, n,
-                                   c[static_cast<size_t>(r * 16 + n)], want);
+            if (const float got = c[at(r, 16, n)]; got != want)
+                return fmt::format("{}: [{}, {}] is {}, not {}", what, r, n, got, want);
         }
     return "";
 }
@@ -270,9 +273,8 @@ std::string wrong_in_warpgroup_product(int columns, bool in_registers, bool brai
             for (int k = 0; k < 64; ++k)
                 want += (static_cast<float>((r * 64 + k) * 7 % 23) - 11.0f) *
                         (static_cast<float>((j * 64 + k) * 5 % 19) / 4.0f - 2.0f);
-            if (c[static_cast<size_t>(r * columns + j)] != want)
-                return fmt::format("{}: [{}, {}] is {}, not {}", what, r, j,
-                                   c[static_cast<size_t>(r * columns + j)], want);
+            if (const float got = c[at(r, columns, j)]; got != want)
+                return fmt::format("{}: [{}, {}] is {}, not {}", what, r, j, got, want);
         }
     return "";
 }
@@ -284,7 +286,7 @@ namespace {
 
 // What thread t of `threads` in warps of `width` sees: the row that it writes in wrong_in_lanes.
 std::array<float, 14> seen_by(int t, int width, int threads) {
-    const int l = t % width, base = t - l, other = (t + 1) % threads;
+    const int warp = t / width, l = t % width, base = t - l, other = (t + 1) % threads;
     uint32_t ballot = 0;
     for (int i = 0; i < std::min(width, 16); ++i) ballot |= i % 3 == 0 ? 1u << i : 0;
     float sum = 0, most = 0, group = 0, group_most = 0;
@@ -306,7 +308,7 @@ std::array<float, 14> seen_by(int t, int width, int threads) {
             static_cast<float>(ballot),
             base == 0 ? 1.0f : 0.0f,
             base == 0 ? 0.0f : 1.0f,
-            static_cast<float>(t / width),
+            static_cast<float>(warp),
             static_cast<float>(base + 2)};
 }
 
@@ -363,9 +365,8 @@ KERNEL(2 * WARP) lanes(const float* x, float* seen, u32* words) {
     for (int t = 0; t < threads; ++t) {
         const std::array<float, kSeen> want = seen_by(t, width, threads);
         for (int i = 0; i < kSeen; ++i)
-            if (seen[static_cast<size_t>(t * kSeen + i)] != want[static_cast<size_t>(i)])
-                return fmt::format("lanes: thread {} saw {} at {}, not {}", t,
-                                   seen[static_cast<size_t>(t * kSeen + i)], i,
+            if (const float saw = seen[at(t, kSeen, i)]; saw != want[static_cast<size_t>(i)])
+                return fmt::format("lanes: thread {} saw {} at {}, not {}", t, saw, i,
                                    want[static_cast<size_t>(i)]);
     }
     const std::vector<uint32_t> words = values_of<uint32_t>(launch.buffers[2]);

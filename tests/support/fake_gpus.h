@@ -75,6 +75,8 @@ public:
     void take(int64_t bytes) const { call<void>("fake_take", bytes); }
     // Streams run on their own, as real ones do; each piece of work takes so long at least.
     void live(int64_t lag_us = 0) const { call<void>("fake_live", lag_us); }
+    // The next event that is done when it is asked for is told so that much later.
+    void seen_late(int64_t microseconds) const { call<void>("fake_seen_late", microseconds); }
     // A card does one piece of work at a time, whatever streams it has.
     void one_at_a_time() const { call<void>("fake_one_at_a_time"); }
     // A stream has room for so much work that is not done: who asks for more waits inside the call,

@@ -301,14 +301,14 @@ public:
         captures_.clear();
     }
 
-    // The first of a row of marks is set against the host's clock.
+    // The first of a row of marks is set against the host's clock, which is read before the mark is
+    // asked for: a row then never begins before the one before it ended, however late a wait ends.
     void mark() override {
         if (marks_ == 0) {
             reserve_marks(1);
             synchronize();
-            on_stream().record(mark_events_[0]);
-            await(mark_events_[0]);
             origin_ns_ = nanoseconds_now();
+            on_stream().record(mark_events_[0]);
         }
         reserve_marks(++marks_);
         on_stream().record(mark_events_[marks_]);

@@ -28,9 +28,11 @@ using Catch::Matchers::Contains;
 #ifdef CLEAVE_HAS_NVML_HEADER
 namespace {
 
+// NOLINTBEGIN(bugprone-macro-parentheses): parts of declarations
 #define CLEAVE_SAME_NVML(name, parameters) \
     static_assert(std::is_same_v<decltype(&::name), nvmlReturn_t(*) parameters>, #name);
 CLEAVE_NVML_FUNCTIONS(CLEAVE_SAME_NVML)
+// NOLINTEND(bugprone-macro-parentheses)
 #define CLEAVE_EQUAL_NVML(name, value)   \
     constexpr long long k_##name = name; \
     static_assert(k_##name == (value), #name);

@@ -26,9 +26,11 @@ using Catch::Matchers::Contains;
 #ifdef CLEAVE_HAS_ROCM_SMI_HEADER
 namespace {
 
+// NOLINTBEGIN(bugprone-macro-parentheses): parts of declarations
 #define CLEAVE_SAME_SMI(name, parameters) \
     static_assert(std::is_same_v<decltype(&::name), rsmi_status_t(*) parameters>, #name);
 CLEAVE_ROCM_SMI_FUNCTIONS(CLEAVE_SAME_SMI)
+// NOLINTEND(bugprone-macro-parentheses)
 #define CLEAVE_EQUAL_SMI(name, value) \
     static_assert(static_cast<long long>(::name) == (value), #name);
 CLEAVE_ROCM_SMI_CONSTANTS(CLEAVE_EQUAL_SMI)
