@@ -95,9 +95,10 @@ class Tree:
         if name not in self._digests:
             path = self.root / name
             text = (path if path.is_file() else self.folder / "generated" / name).read_text(encoding="utf-8")
-            self._digests[name] = hashlib.sha256(text.encode()).hexdigest()
             found = (self._look_up(include, name) for _, include in cpp_text.includes_of(text))
             self._included[name] = [include for include in found if include]
+            # Last: another thread that finds it takes the file for read.
+            self._digests[name] = hashlib.sha256(text.encode()).hexdigest()
 
     def includes(self, name):
         self._read(name)
