@@ -81,6 +81,9 @@ public:
           options_(options),
           vocab_(plan.graph.config.vocab_size) {
         result_.sequences.resize(prompts.size());
+        counts_.resize(prompts.size());
+        if (!needs_counts(options.sampling)) return;
+        for (size_t s = 0; s < prompts.size(); ++s) counts_[s].add_prompt(prompts[s]);
     }
 
     GenerateResult run() {
@@ -142,7 +145,7 @@ private:
 
     std::vector<Outputs> run(std::span<const Batch> passes) {
         std::vector<Outputs> outputs(passes.size());
-        if (options_.sampling.temperature > 0.0f || options_.keep_logits) {
+        if (!takes_largest_logit(options_.sampling) || options_.keep_logits || options_.logprobs) {
             std::vector<std::vector<float>> logits = session_.run(passes);
             for (size_t i = 0; i < passes.size(); ++i) outputs[i].logits = std::move(logits[i]);
         } else {
@@ -181,9 +184,13 @@ private:
         const int32_t token = outputs.logits.empty()
                                   ? outputs.tokens[row]
                                   : sample_token(row_of(outputs.logits, row), options_.sampling, s,
-                                                 static_cast<uint64_t>(position));
+                                                 static_cast<uint64_t>(position), counts_[s]);
         if (token == kNoToken) throw_not_numbers(plan_, place(s, position - 1));
         tokens.push_back(token);
+        if (needs_counts(options_.sampling)) counts_[s].add(token);
+        if (options_.logprobs)
+            result_.sequences[s].logprobs.push_back(
+                logprobs_of(row_of(outputs.logits, row), token, *options_.logprobs));
         bool goes_on = !options_.on_token || options_.on_token(s, token);
         const std::vector<int32_t>& stops = options_.stop_ids;
         if (std::find(stops.begin(), stops.end(), token) != stops.end()) goes_on = false;
@@ -196,7 +203,8 @@ private:
     const std::vector<std::vector<int32_t>>& prompts_;
     const GenerateOptions& options_;
     int64_t vocab_;
-    std::vector<LiveSequence> live_;  // in sequence order
+    std::vector<LiveSequence> live_;   // in sequence order
+    std::vector<TokenCounts> counts_;  // of each sequence, where penalties look at them
     GenerateResult result_;
 };
 
@@ -208,6 +216,8 @@ GenerateResult generate(Session& session, const Plan& plan,
     if (options.max_new_tokens < 0) {
         throw UserError("$max_new_tokens {} is negative; give 0 or more", options.max_new_tokens);
     }
+    check_sampling(options.sampling, plan.graph.config.vocab_size);
+    if (options.logprobs) check_top_logprobs(*options.logprobs);
     check_prompts(plan, prompts, options);
     return Generation(session, plan, prompts, options).run();
 }

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/generate/logprobs.h"
 #include "runtime/generate/sampling.h"
 #include "runtime/session/session.h"
 
@@ -19,6 +21,7 @@ struct GenerateOptions {
     SamplingOptions sampling;
     std::vector<int32_t> stop_ids;  // ends a sequence; the stop token is the last of its token_ids
     bool keep_logits = false;       // GenerateResult::logits; needs a plan with workload.all_logits
+    std::optional<int32_t> logprobs;  // SequenceResult::logprobs with so many most likely tokens
     // Called for each new token; returning false ends that sequence (stop strings).
     std::function<bool(size_t sequence, int32_t token)> on_token;
     const CancelToken* cancel = nullptr;
@@ -28,6 +31,7 @@ struct SequenceResult {
     std::vector<int32_t> token_ids;  // new tokens only
     std::vector<float>
         logits;  // rows: each prompt token, then each generated token after the first
+    std::vector<TokenLogprobs> logprobs;  // of each of token_ids, where they were asked for
 };
 
 struct GenerateResult {
@@ -37,9 +41,9 @@ struct GenerateResult {
     double tokens_per_second = 0;    // of the decode steps, all sequences together
 };
 
-// UserError when a prompt is empty or a prompt plus max_new_tokens exceeds the plan's context, or
-// there are more prompts than the plan's batch; and where logits that are kept, or that a token is
-// chosen from, are not numbers.
+// UserError when an option of the sampling is out of its range, when a prompt is empty or a prompt
+// plus max_new_tokens exceeds the plan's context, or there are more prompts than the plan's batch;
+// and where logits that are kept, or that a token is chosen from, are not numbers.
 GenerateResult generate(Session& session, const planner::Plan& plan,
                         const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options);

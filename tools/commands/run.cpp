@@ -18,6 +18,7 @@
 #include "tools/cli/logit_check.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/prompts.h"
+#include "tools/cli/sampling_flags.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/run_tensors.h"
@@ -37,8 +38,7 @@ struct RunArguments {
     PromptFlags prompt;
     TensorFlags tensors;
     int64_t max_new_tokens = 0;  // 0: kDefaultNewTokens, or what the context leaves
-    double temperature = 0.0, top_p = 1.0;
-    uint64_t seed = 0;
+    SamplingFlags sampling;
     std::vector<std::string> stop;
     bool ignore_eos = false, json = false, check = false, quiet = false, step_by_step = false;
     std::string score_file, dump_logits, trace, gpu_compiler;
@@ -173,9 +173,21 @@ void write_logits(const std::string& path, const std::vector<runtime::SequenceRe
                {reinterpret_cast<const char*>(all.data()), all.size() * sizeof(float)});
 }
 
+Json logprob_json(const runtime::TokenLogprob& token) {
+    return {{"id", token.id}, {"logprob", token.logprob}};
+}
+
 Json sequence_json(const std::vector<int32_t>& prompt, const runtime::SequenceResult& result,
                    const std::string& text) {
-    return {{"prompt_ids", prompt}, {"token_ids", result.token_ids}, {"text", text}};
+    Json json{{"prompt_ids", prompt}, {"token_ids", result.token_ids}, {"text", text}};
+    for (const runtime::TokenLogprobs& token : result.logprobs) {
+        Json one = logprob_json(token.chosen);
+        one["rank"] = token.rank;
+        one["top"] = Json::array();
+        for (const runtime::TokenLogprob& top : token.top) one["top"].push_back(logprob_json(top));
+        json["logprobs"].push_back(one);
+    }
+    return json;
 }
 
 Json result_json(const planner::Plan& plan, const runtime::Session& session,
@@ -309,6 +321,8 @@ void run_generate(const RunArguments& flags, Ready& ready) {
     const int64_t max_positions = ready.model.max_positions;
     planner::Plan plan = make_run_plan(flags, ready);
     check_lengths(flags, plan, ready.prompts, max_positions);
+    const runtime::SamplingOptions sampling = sampling_options(flags.sampling);
+    runtime::check_sampling(sampling, plan.graph.config.vocab_size);
     Interruptible interruptible;
     auto session = open_session(plan, flags);
 
@@ -318,8 +332,8 @@ void run_generate(const RunArguments& flags, Ready& ready) {
         streams.emplace_back(*ready.tokenizer, ready.prompts[i], flags.stop, print_text);
     runtime::GenerateOptions options;
     options.max_new_tokens = new_tokens(flags, plan, ready.prompts);
-    options.sampling = {static_cast<float>(flags.temperature), static_cast<float>(flags.top_p),
-                        flags.seed};
+    options.sampling = sampling;
+    options.logprobs = flags.sampling.logprobs;
     options.stop_ids = stops;
     options.keep_logits = needs_all_logits(flags);
     options.cancel = &cancel_token();
@@ -374,15 +388,15 @@ void run_generate(const RunArguments& flags, Ready& ready) {
 void check_flags(const RunArguments& flags) {
     const bool scores = !flags.score_file.empty();
     const bool prompts = !flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty();
-    if (scores &&
-        (prompts || flags.prompt.chat || !flags.stop.empty() || flags.max_new_tokens > 0 ||
-         flags.temperature > 0 || !flags.dump_logits.empty() || flags.check))
+    if (scores && (prompts || flags.prompt.chat || !flags.stop.empty() ||
+                   flags.max_new_tokens > 0 || flags.sampling.given() || flags.sampling.logprobs ||
+                   !flags.dump_logits.empty() || flags.check))
         throw UserError(
             "--score measures a text and generates nothing: leave out prompts and what shapes new "
             "tokens");
-    if (flags.temperature == 0 && (flags.top_p != 1.0 || flags.seed != 0))
-        throw UserError(
-            "--top-p and --seed shape sampled tokens: give a --temperature above 0, too");
+    sampling_options(flags.sampling);  // refuses what does nothing
+    if (flags.sampling.logprobs && !flags.json)
+        throw UserError("--logprobs are a part of the JSON: give --json, too");
     for (const std::string& stop : flags.stop)
         if (stop.empty())
             throw UserError("--stop: the text that ends a sequence must not be empty");
@@ -423,7 +437,8 @@ void run(const RunArguments& flags) {
     if (takes_tensors(ready.model.graph)) {
         if (!flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty() ||
             !flags.score_file.empty() || !flags.dump_logits.empty() || flags.check ||
-            !flags.trace.empty() || flags.max_new_tokens > 0 || flags.temperature > 0)
+            !flags.trace.empty() || flags.max_new_tokens > 0 || flags.sampling.given() ||
+            flags.sampling.logprobs)
             throw UserError(
                 "{} is no language model of the Llama family{}: it takes tensors, --tensor "
                 "NAME=FILE.npy for each input, and no flag about prompts, tokens or logits",
@@ -464,10 +479,7 @@ void add_run(CLI::App& app, runtime::Drivers& drivers) {
         ->add_option("--max-new-tokens", flags->max_new_tokens,
                      "tokens to generate; default 128, or what the context leaves")
         ->check(whole_number(1, 1 << 30));
-    command->add_option("--temperature", flags->temperature, "0: greedy")
-        ->check(real_number(0.0, 100.0));
-    command->add_option("--top-p", flags->top_p, "nucleus sampling")->check(real_number(1e-6, 1.0));
-    command->add_option("--seed", flags->seed, "of the sampling");
+    add_sampling_flags(*command, flags->sampling);
     command->add_option("--stop", flags->stop, "text that ends a sequence; may be repeated")
         ->allow_extra_args(false);
     command->add_flag("--ignore-eos", flags->ignore_eos, "go on after end-of-sequence tokens");

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/sampling_flags.h"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "runtime/base/errors.h"
+#include "runtime/generate/logprobs.h"
+#include "tools/cli/options.h"
+
+namespace cleave::tools {
+namespace {
+
+runtime::LogitBias parse_bias(const std::string& text) {
+    runtime::LogitBias bias;
+    const char* end = text.data() + text.size();
+    const auto [behind, error] = std::from_chars(text.data(), end, bias.id);
+    char* last = nullptr;
+    if (error == std::errc() && behind + 1 < end && *behind == '=')
+        bias.value = std::strtof(behind + 1, &last);
+    if (last == nullptr || last != end)
+        throw UserError("--logit-bias {}: expected a token id and a number, as in 128=-100", text);
+    return bias;
+}
+
+}  // namespace
+
+bool SamplingFlags::given() const {
+    return !runtime::takes_largest_logit(options) || !logit_bias.empty();
+}
+
+void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
+    runtime::SamplingOptions& o = flags.options;
+    app.add_option("--temperature", o.temperature, "0: greedy")->check(real_number(0.0, 100.0));
+    app.add_option("--top-p", o.top_p, "nucleus sampling")->check(real_number(1e-6, 1.0));
+    app.add_option("--top-k", o.top_k, "draw from this many most likely tokens; 0: all")
+        ->check(whole_number(0, 1 << 30));
+    app.add_option("--min-p", o.min_p,
+                   "draw from tokens this many times as likely as the likeliest")
+        ->check(real_number(0.0, 1.0));
+    app.add_option("--repetition-penalty", o.repetition_penalty,
+                   "divides logits of tokens that the prompt or the text has; 1: none")
+        ->check(real_number(1e-3, 10.0));
+    app.add_option("--presence-penalty", o.presence_penalty,
+                   "off the logits of tokens that the new text has")
+        ->check(real_number(-2.0, 2.0));
+    app.add_option("--frequency-penalty", o.frequency_penalty,
+                   "the same, for each time that it has them")
+        ->check(real_number(-2.0, 2.0));
+    app.add_option("--logit-bias", flags.logit_bias,
+                   "ID=VALUE: added to a token's logit, -100 to 100; may be repeated")
+        ->allow_extra_args(false);
+    app.add_option(
+           "--logprobs", flags.logprobs,
+           "with --json: log-probabilities of new tokens, and of N most likely ones at each")
+        ->check(whole_number(0, runtime::kMostTopLogprobs));
+    app.add_option("--seed", o.seed, "of the sampling");
+}
+
+runtime::SamplingOptions sampling_options(const SamplingFlags& flags) {
+    runtime::SamplingOptions options = flags.options;
+    if (options.temperature == 0 &&
+        (options.top_p != 1.0f || options.top_k != 0 || options.min_p != 0.0f || options.seed != 0))
+        throw UserError(
+            "--top-p, --top-k, --min-p and --seed shape sampled tokens: give a --temperature above "
+            "0, too");
+    for (const std::string& text : flags.logit_bias) options.logit_bias.push_back(parse_bias(text));
+    return options;
+}
+
+}  // namespace cleave::tools

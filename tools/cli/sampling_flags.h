@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags that say how tokens are chosen and what is told of them (tools/CLI.md).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "runtime/generate/sampling.h"
+
+namespace cleave::tools {
+
+struct SamplingFlags {
+    runtime::SamplingOptions options;
+    std::vector<std::string> logit_bias;  // "ID=VALUE"
+    std::optional<int32_t> logprobs;
+
+    // Whether a flag here makes a difference to the tokens.
+    bool given() const;
+};
+
+void add_sampling_flags(CLI::App& app, SamplingFlags& flags);
+
+// The options; UserError for a bias that is no ID=VALUE, and for a flag that would do nothing.
+runtime::SamplingOptions sampling_options(const SamplingFlags& flags);
+
+}  // namespace cleave::tools
