@@ -137,7 +137,7 @@ constexpr QuantizedCase kMxfp4{
 
 // Each kernel in each type of plain weights.
 void add_plain_cases(Cases& cases, bool host) {
-    auto add = [&](auto make) { cases.emplace_back(make); };
+    auto add = [&](const auto& make) { cases.emplace_back(make); };
     const RaggedBatch one = one_token();
     const RaggedBatch few = few_tokens();
     const RaggedBatch many = many_tokens();
@@ -211,7 +211,7 @@ void add_plain_cases(Cases& cases, bool host) {
 }
 
 void add_epilogue_cases(Cases& cases) {
-    auto add = [&](auto make) { cases.emplace_back(make); };
+    auto add = [&](const auto& make) { cases.emplace_back(make); };
     // Chains of elementwise operators behind a launch's own.
     using Step = EpilogueStep::Kind;
     const Epilogue sum = {{.kind = Step::kAdd, .other = View{80, 12}}};
@@ -246,7 +246,7 @@ void add_epilogue_cases(Cases& cases) {
 
 // Activations of 16 bits, and rings of weights.
 void add_narrow_cases(Cases& cases, bool host) {
-    auto add = [&](auto make) { cases.emplace_back(make); };
+    auto add = [&](const auto& make) { cases.emplace_back(make); };
     const RaggedBatch one = one_token();
     const RaggedBatch few = few_tokens();
     const RaggedBatch many = many_tokens();
@@ -289,7 +289,7 @@ void add_narrow_cases(Cases& cases, bool host) {
 }
 
 void add_quantized_cases(Cases& cases, bool host) {
-    auto add = [&](auto make) { cases.emplace_back(make); };
+    auto add = [&](const auto& make) { cases.emplace_back(make); };
     const RaggedBatch one = one_token();
     const RaggedBatch many = many_tokens();
     int64_t columns = 33;
@@ -335,7 +335,7 @@ void add_quantized_cases(Cases& cases, bool host) {
 
 // Wide heads, exchanges, copies, and prepared activations as they are made.
 void add_other_cases(Cases& cases, bool host) {
-    auto add = [&](auto make) { cases.emplace_back(make); };
+    auto add = [&](const auto& make) { cases.emplace_back(make); };
     const RaggedBatch one = one_token();
     const RaggedBatch few = few_tokens();
     const RaggedBatch many = many_tokens();
@@ -370,7 +370,7 @@ void add_other_cases(Cases& cases, bool host) {
 
 // Products of prepared activations, which GPUs alone have.
 void add_prepared_cases(Cases& cases, bool host) {
-    auto add = [&](auto make) { cases.emplace_back(make); };
+    auto add = [&](const auto& make) { cases.emplace_back(make); };
     const RaggedBatch many = many_tokens();
     add([=] {
         return linear_case(DType::kBF16, 296, 90, 20,

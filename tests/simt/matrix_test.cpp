@@ -31,7 +31,7 @@ void check_layout(const char* name, int copies_of_operands) {
         for (int i = 1; i < L::kB; i += 2) REQUIRE(L::b_depth(l, i) == L::b_depth(l, i - 1) + 1);
     }
     auto covers = [](const auto& held, int rows, int cols, int copies) {
-        bool right = held.size() == static_cast<size_t>(rows * cols);
+        bool right = held.size() == static_cast<size_t>(rows) * static_cast<size_t>(cols);
         for (auto [place, count] : held)
             right = right && count == copies && place.first >= 0 && place.first < rows &&
                     place.second >= 0 && place.second < cols;

@@ -458,7 +458,7 @@ std::string wrong_in_absence(PeerRig& rig, bool stop) {
 }
 
 const std::vector<PeerScenario>& peer_scenarios() {
-    static const std::vector<PeerScenario> scenarios = [] {
+    static const std::vector<PeerScenario> kScenarios = [] {
         std::vector<PeerScenario> all;
         const auto sum = [&](const char* arch, const Sum& s) {
             all.push_back(
@@ -498,7 +498,7 @@ const std::vector<PeerScenario>& peer_scenarios() {
                        [](PeerRig& rig) { return wrong_in_absence(rig); }});
         return all;
     }();
-    return scenarios;
+    return kScenarios;
 }
 
 }  // namespace cleave::test

@@ -299,7 +299,8 @@ KernelCase argmax_case(int64_t vocabulary) {
     set(4, vocabulary - 1, std::nan(""));
     set(5, 0, -std::nan(""));
     int tokens = c.add_arg(GuardedBuffer("tokens", DType::kInt32, rows));
-    c.results = {{tokens, {static_cast<double>(vocabulary / 2), 0.0, 0.0, 7.0, -1.0, -1.0}}};
+    const int64_t middle = vocabulary / 2;
+    c.results = {{tokens, {static_cast<double>(middle), 0.0, 0.0, 7.0, -1.0, -1.0}}};
     c.helper = ArgmaxSpec{vocabulary};
     return c;
 }

@@ -170,9 +170,9 @@ Shipped exchange(const PeerScenario& scenario) {
 }  // namespace
 
 const std::vector<std::string>& shipped_archs() {
-    static const std::vector<std::string> archs{"sm_90a",  "sm_80",   "gfx90a", "gfx942", "gfx1100",
-                                                "gfx1030", "gfx1201", "gfx908", "gfx906"};
-    return archs;
+    static const std::vector<std::string> kArchs{
+        "sm_90a", "sm_80", "gfx90a", "gfx942", "gfx1100", "gfx1030", "gfx1201", "gfx908", "gfx906"};
+    return kArchs;
 }
 
 planner::Tile tile_of_parts(const std::string& arch) {

@@ -20,9 +20,9 @@ namespace {
 // Numbers of a product's Config; empty for other kernels.
 std::map<std::string, int64_t> constants_of(const std::string& source) {
     const std::string stub = source.substr(source.rfind("struct Config"));
-    static const std::regex constant("constexpr i64 (k\\w+) = (\\d+);");
+    static const std::regex kConstant("constexpr i64 (k\\w+) = (\\d+);");
     std::map<std::string, int64_t> found;
-    for (std::sregex_iterator at(stub.begin(), stub.end(), constant), end; at != end; ++at)
+    for (std::sregex_iterator at(stub.begin(), stub.end(), kConstant), end; at != end; ++at)
         found[(*at)[1]] = std::stoll((*at)[2]);
     return found.count("kStages") ? found : std::map<std::string, int64_t>();
 }

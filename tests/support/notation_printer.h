@@ -23,9 +23,9 @@ public:
 
     // A record as a line, its parts below it.
     template <class T>
-    void line(const std::string& kind, const T& record, int depth = 0) {
+    void line(std::string_view kind, const T& record, int depth = 0) {
         const size_t begin = text_.size();
-        text_ += std::string(static_cast<size_t>(2 * depth), ' ') + kind;
+        text_.append(2 * static_cast<size_t>(depth), ' ').append(kind);
         fields<has_parts<T>>(record);
         end_line(begin);
         if constexpr (has_parts<T>) parts(record, depth + 1);
@@ -44,7 +44,7 @@ public:
     template <class T>
     void parts(const T& record, int depth = 0) {
         auto name = field_names<T>.begin();
-        visit_fields(record, [&](const auto& field) { part(std::string(*name++), field, depth); });
+        visit_fields(record, [&](const auto& field) { part(*name++, field, depth); });
     }
     // What the values of steps are called depends on the phase.
     void in_decode(bool decode) { decode_ = decode; }
@@ -60,16 +60,16 @@ public:
 
 private:
     template <class T>
-    void part(std::string name, const T& field, int depth) {
+    void part(std::string_view name, const T& field, int depth) {
         if constexpr (std::is_same_v<T, planner::Phase>) decode_ = name == "decode";
         if constexpr (is_record<T>) {
             if (!same(field, T())) line(name, field, depth);
         } else if constexpr (is_records<T>) {
-            if (name.ends_with('s')) name.pop_back();
+            if (name.ends_with('s')) name.remove_suffix(1);
             constexpr List list = list_of<typename T::value_type>;
             for (size_t i = 0; i < field.size(); ++i)
                 line(list == List::kNone || names_.unique(in_phase(list), i)
-                         ? name
+                         ? std::string(name)
                          : fmt::format("{} #{}", name, i),
                      field[i], depth);
         }

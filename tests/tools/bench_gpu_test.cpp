@@ -31,8 +31,8 @@ Json benchmark_with_python(const std::string& script, const std::string& shape =
     std::vector<std::string> environment = kFakeGpu;
     environment.back() = "CLEAVE_COMPILE_WORKER=/no/such/worker";
     const gpu_check::Outcome outcome =
-        gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_bench_gpu", "--device", "cuda[0]", "--shape",
-                        shape, "--tokens", "16", "--python", python},
+        gpu_check::run({std::string(CLEAVE_BUILD_DIR) + "/bin/cleave_bench_gpu", "--device",
+                        "cuda[0]", "--shape", shape, "--tokens", "16", "--python", python},
                        60, environment);
     INFO(outcome.errors);
     REQUIRE_FALSE(outcome.output.empty());
@@ -68,8 +68,8 @@ TEST_CASE("what bench gpu fails at stands beside what it measured", "[tools]") {
     std::vector<std::string> environment = kFakeGpu;
     environment.back() = "CLEAVE_COMPILE_WORKER=/no/such/worker";  // so that nothing compiles
     const gpu_check::Outcome outcome =
-        gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_bench_gpu", "--device", "cuda[0]", "--shape",
-                        "stories-260k", "--python", "/no/such/python"},
+        gpu_check::run({std::string(CLEAVE_BUILD_DIR) + "/bin/cleave_bench_gpu", "--device",
+                        "cuda[0]", "--shape", "stories-260k", "--python", "/no/such/python"},
                        60, environment);
     CHECK(outcome.code == 1);
     // A line after each figure.
@@ -100,8 +100,8 @@ TEST_CASE("PyTorch is measured in the user's environment, without what Cleave se
     std::vector<std::string> environment = kFakeGpu;
     environment.back() = "CLEAVE_COMPILE_WORKER=/no/such/worker";  // so that nothing compiles
     environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS=7");
-    gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_bench_gpu", "--device", "cuda[0]", "--shape",
-                    "stories-260k", "--python", python},
+    gpu_check::run({std::string(CLEAVE_BUILD_DIR) + "/bin/cleave_bench_gpu", "--device", "cuda[0]",
+                    "--shape", "stories-260k", "--python", python},
                    60, environment);
     std::stringstream text;
     text << std::ifstream(seen).rdbuf();

@@ -114,7 +114,7 @@ TEST_CASE(
     "a bundle unpacks itself once, widens the weights it took along, and says what is damaged",
     "[tools]") {
     const cleave::test::TemporaryFolder made;
-    const fs::path folder = made.path();
+    const fs::path& folder = made.path();
     const std::string pack = CLEAVE_BUILD_DIR "/bin/cleave_gpu_check_pack";
     const auto shell = [&](const std::string& line) {
         return gpu_check::run({"/bin/sh", "-c", "cd " + folder.string() + " && " + line}, 60);
@@ -123,7 +123,7 @@ TEST_CASE(
     std::vector<float> weights(32 * 40);
     for (size_t i = 0; i < weights.size(); ++i)
         weights[i] =
-            std::sin(static_cast<float>(i) * 0.7f) * std::exp2(static_cast<float>(i / 32) - 20);
+            std::ldexp(std::sin(static_cast<float>(i) * 0.7f), static_cast<int>(i / 32) - 20);
     std::fill(weights.begin(), weights.begin() + 32, 0.0f);
     std::fill(weights.begin() + 32, weights.begin() + 63, 0.0f);
     fs::create_directories(folder / "models/stories15M");
@@ -186,8 +186,8 @@ TEST_CASE("the bundle of gpu-check takes along every library that is not the sys
     CHECK_THAT(whole.errors, !Contains("not a dynamic executable") && Contains("/no/such/program"));
     std::istringstream lines(all.output);
     int taken = 0;
-    for (std::string name, arrow, path, address; lines >> name;) {
-        std::getline(lines, address);
+    for (std::string name, rest; lines >> name;) {
+        std::getline(lines, rest);
         const std::string stem = name.substr(name.rfind('/') + 1);
         bool system = false;
         for (const char* known :

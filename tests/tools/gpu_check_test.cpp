@@ -23,7 +23,6 @@
 
 using namespace cleave;
 using Catch::Matchers::Contains;
-using Catch::Matchers::StartsWith;
 using cleave::test::Bundle;
 using cleave::test::kFakeGpu;
 using cleave::test::kNoGpu;

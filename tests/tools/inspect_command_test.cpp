@@ -194,7 +194,7 @@ TEST_CASE("inspect's page of many equal devices is a small part of its JSON", "[
 
 TEST_CASE("an operator's name cannot end the script of inspect's page", "[tools]") {
     TemporaryFolder folder;
-    const fs::path path = folder.path() / "config.json", page = folder.path() / "plan.html";
+    const fs::path page = folder.path() / "plan.html";
     // The folder names the model.
     const fs::path named = folder.path() / "<img onerror=alert(1)>";
     fs::create_directory(named);

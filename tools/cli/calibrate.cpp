@@ -21,7 +21,6 @@
 namespace cleave::tools {
 namespace {
 
-using planner::HostCalibration;
 using planner::HostFacts;
 using planner::KernelKind;
 

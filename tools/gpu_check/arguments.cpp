@@ -69,10 +69,10 @@ std::vector<std::string> chosen_parts(const std::string& text) {
 }  // namespace
 
 const std::vector<std::string>& part_names() {
-    static const std::vector<std::string> names{
+    static const std::vector<std::string> kNames{
         "conformance", "kernel_table", "bundled_model", "bundled_model_bf16", "tp4_logical_devices",
         "tp2_cards",   "stories15m",   "checked_model", "random_model",       "benchmark"};
-    return names;
+    return kNames;
 }
 
 int seconds_of(const std::string& part) {

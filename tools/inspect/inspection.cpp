@@ -213,9 +213,10 @@ private:
             }
             for (size_t d = 0; d < maps_.size(); ++d) {
                 int64_t bytes = 0;
-                for (size_t i = 0; i < phase.steps.size(); ++i)
-                    if ((bytes += change[d][i]) > fullest[d].bytes)
-                        fullest[d] = {bytes, is_prefill, i};
+                for (size_t i = 0; i < phase.steps.size(); ++i) {
+                    bytes += change[d][i];
+                    if (bytes > fullest[d].bytes) fullest[d] = {bytes, is_prefill, i};
+                }
             }
         }
         for (size_t d = 0; d < maps_.size(); ++d)

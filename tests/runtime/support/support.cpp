@@ -35,7 +35,7 @@ planner::DeviceInfo host_info(int index, int64_t memory) {
     return device;
 }
 
-KernelLoader fixed_kernels(std::vector<HostEntry> entries) {
+KernelLoader fixed_kernels(const std::vector<HostEntry>& entries) {
     class Fixed : public codegen::LoadedKernels {
     public:
         explicit Fixed(std::vector<HostEntry> entries) : entries_(std::move(entries)) {}
@@ -224,7 +224,7 @@ TinyPlan::TinyPlan() { Builder{*this}; }
 std::vector<HostEntry> TinyPlan::kernels() { return {embedding, scale, select}; }
 
 TinySession::TinySession(const TinyPlan& tiny, ExecutorOptions options, bool poison,
-                         std::vector<HostEntry> kernels) {
+                         const std::vector<HostEntry>& kernels) {
     check_presence(tiny.plan);
     for (const planner::DeviceInfo& info : tiny.plan.machine.devices) {
         devices.push_back(make_host_device(info, {1, poison, false}, fixed_kernels(kernels)));

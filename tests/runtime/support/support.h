@@ -18,7 +18,7 @@ namespace cleave::runtime::test {
 planner::DeviceInfo host_info(int index, int64_t memory = int64_t{1} << 30);
 
 // A loader that ignores the compiled kernels and gives these functions.
-KernelLoader fixed_kernels(std::vector<codegen::HostEntry> entries);
+KernelLoader fixed_kernels(const std::vector<codegen::HostEntry>& entries);
 
 // On host[0] and host[1], hidden 4, vocabulary 4, one-layer "model":
 //   0 compute   host[0]: x = embedding of the token ids: x[t, c] = id + c / 4
@@ -44,7 +44,7 @@ struct TinySession {
     std::unique_ptr<Executor> executor;
 
     explicit TinySession(const TinyPlan& tiny, ExecutorOptions options = {}, bool poison = true,
-                         std::vector<codegen::HostEntry> kernels = TinyPlan::kernels());
+                         const std::vector<codegen::HostEntry>& kernels = TinyPlan::kernels());
 };
 
 // One sequence in slot 0 with these tokens at positions 0, 1, ...; logits of the last token.

@@ -22,9 +22,9 @@ inline std::filesystem::path text_data() {
 }
 
 inline const nlohmann::json& text_cases() {
-    static const nlohmann::json document =
+    static const nlohmann::json kDocument =
         nlohmann::json::parse(std::ifstream(text_data() / "cases.json"));
-    return document;
+    return kDocument;
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

@@ -15,9 +15,9 @@ namespace {
 
 /// Written by make_chat_cases.py with jinja2 3.1.6.
 const nlohmann::ordered_json& chat_cases() {
-    static const auto document =
+    static const auto kDocument =
         nlohmann::ordered_json::parse(std::ifstream(text_data() / "chat_cases.json"));
-    return document;
+    return kDocument;
 }
 
 ChatOptions options_of(const nlohmann::ordered_json& entry) {

@@ -6,7 +6,6 @@
 #include "tests/runtime/text/cases.h"
 
 using cleave::runtime::load_tokenizer;
-using cleave::runtime::Tokenizer;
 using namespace cleave::test;
 using nlohmann::json;
 

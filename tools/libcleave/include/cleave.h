@@ -35,6 +35,8 @@ extern "C" {
 /* Grows with every addition; what was there before keeps its meaning while the SONAME stays. */
 #define CLEAVE_ABI_VERSION 1
 
+/* NOLINTBEGIN(readability-identifier-naming): names of C */
+
 CLEAVE_API int32_t cleave_abi_version(void); /* of the library */
 CLEAVE_API const char* cleave_version(void); /* "0.1.0" */
 
@@ -273,6 +275,8 @@ CLEAVE_API cleave_status cleave_export_num_files(const cleave_export* exported, 
 /* `data` has `size` bytes and belongs to the handle. */
 CLEAVE_API cleave_status cleave_export_file(const cleave_export* exported, size_t index,
                                             const char** name, const char** data, size_t* size);
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 }
