@@ -41,7 +41,7 @@ std::string devices_of(const Plan& plan) {
 
 }  // namespace
 
-void throw_not_numbers(const Plan& plan, const std::string& where) {
+std::string not_numbers(const Plan& plan, const std::string& where) {
     const DType kv = plan.workload.kv_dtype.value_or(DType::kF32);
     std::string text = fmt::format(
         "{}: the logits at {} are not numbers; computed on {} with {} weights and a KV "
@@ -55,7 +55,11 @@ void throw_not_numbers(const Plan& plan, const std::string& where) {
         "{} the model's weights hold NaN or an infinity, or numbers too large for f32: export it "
         "again",
         kv == DType::kF16 ? "Where that does not help," : "Sums are f32, so");
-    throw UserError("{}", text);
+    return text;
+}
+
+void throw_not_numbers(const Plan& plan, const std::string& where) {
+    throw UserError("{}", not_numbers(plan, where));
 }
 
 void check_numbers(const Plan& plan, std::span<const float> logits, const std::string& where) {

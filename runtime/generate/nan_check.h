@@ -10,7 +10,10 @@
 
 namespace cleave::runtime {
 
-// UserError. `where`: "position 23 of the prompt".
+// The error's text. `where`: "position 23 of the prompt".
+std::string not_numbers(const planner::Plan& plan, const std::string& where);
+
+// UserError with it.
 [[noreturn]] void throw_not_numbers(const planner::Plan& plan, const std::string& where);
 
 // That error where one of the logits is NaN.

@@ -13,6 +13,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/score.h"
+#include "runtime/text/stop_matcher.h"
 #include "runtime/text/stream_decoder.h"
 #include "tools/cli/files.h"
 #include "tools/cli/logit_check.h"
@@ -115,54 +116,38 @@ std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunArg
     return std::make_unique<runtime::Session>(plan, options);
 }
 
-// Streams text as tokens come, and ends a sequence at a stop string. Its result is the text before
-// that string.
+// Streams text as tokens come, and ends a sequence at a stop text. Its result is the text before
+// that.
 class TextStream {
 public:
     TextStream(const runtime::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
                const std::vector<std::string>& stops, bool print)
-        : decoder_(tokenizer), stops_(stops), print_(print) {
+        : decoder_(tokenizer), matcher_(stops), print_(print) {
         decoder_.prime(prompt);
     }
 
     bool push(int32_t token) {
-        text_ += decoder_.push(token);
-        for (const std::string& stop : stops_) {
-            size_t found = stop.empty() ? std::string::npos : text_.find(stop);
-            if (found == std::string::npos) continue;
-            text_.resize(found);
-            stopped_ = true;
-        }
-        show_until(stopped_ ? text_.size() : text_.size() - possible_stop());
-        return !stopped_;
+        take(matcher_.push(decoder_.push(token)));
+        return !matcher_.found();
     }
     void finish() {
-        if (!stopped_) text_ += decoder_.finish();
-        show_until(text_.size());
+        take(matcher_.push(decoder_.finish()));
+        take(matcher_.finish());
     }
     const std::string& text() const { return text_; }
 
 private:
-    // Length of the longest end of the text that may still grow into a stop string.
-    size_t possible_stop() const {
-        size_t longest = 0;
-        for (const std::string& stop : stops_)
-            for (size_t n = std::min(stop.size(), text_.size()); n > longest; --n)
-                if (text_.compare(text_.size() - n, n, stop, 0, n) == 0) longest = n;
-        return longest;
-    }
-    void show_until(size_t end) {
-        if (!print_ || end <= shown_) return;
-        show_generated(text_.substr(shown_, end - shown_));
+    void take(const std::string& piece) {
+        text_ += piece;
+        if (!print_ || piece.empty()) return;
+        show_generated(piece);
         flush_output();
-        shown_ = end;
     }
 
     runtime::StreamDecoder decoder_;
-    const std::vector<std::string>& stops_;
-    bool print_, stopped_ = false;
+    runtime::StopMatcher matcher_;
+    bool print_;
     std::string text_;
-    size_t shown_ = 0;
 };
 
 void write_logits(const std::string& path, const std::vector<runtime::SequenceResult>& sequences) {
