@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry: "CLEAVEO2", then 64-bit little-endian: sizes of the texts (name, compiler, object, what
 // matrix instructions were counted in, their names and counts), then the resources; the texts; 32
-// characters of the digest of all before.
+// characters of the digest of all before. An entry's time of modification is that of its last use.
+// The file "limit", where there is one, has the limit in bytes, in decimal digits.
 #include "codegen/compile/object_cache.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <system_error>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "codegen/compile/gpu_objects.h"
 #include "runtime/base/atomic_file.h"
+#include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 
 namespace cleave::codegen {
@@ -27,6 +33,10 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kMagic = "CLEAVEO2";
 constexpr size_t kDigestSize = 32;
+constexpr std::string_view kSuffix = ".o";
+constexpr const char* kLimitFile = "limit";
+// An entry whose use is younger than this is not told to be used again: reading stays reading.
+constexpr auto kUseGrain = std::chrono::hours(1);
 
 fs::path default_folder() {
     if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
@@ -172,15 +182,56 @@ int open_own(const fs::path& folder, std::string& why) {
     return -1;
 }
 
-// Temporaries of processes that were killed; one that is written now is younger than a day.
-void remove_leftovers(const fs::path& folder) {
+using SystemTime = std::chrono::system_clock::time_point;
+
+SystemTime used_at(const struct stat& status) {
+    return SystemTime(std::chrono::duration_cast<SystemTime::duration>(
+        std::chrono::seconds(status.st_mtim.tv_sec) +
+        std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
+}
+
+std::string entry_file(const std::string& key) { return key + std::string(kSuffix); }
+
+// The limit that the folder keeps; a damaged one counts as none.
+int64_t limit_of(int folder) {
+    const std::string text = read_own(folder, kLimitFile);
+    int64_t limit = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+    const bool whole = error == std::errc() && end == text.data() + text.size();
+    return whole && limit >= 0 ? limit : kDefaultCacheLimit;
+}
+
+// All entries of an opened folder, used longest ago first. Temporaries of processes that were
+// killed go: one that is written now is younger than a day.
+CacheContents look_through(const fs::path& path, int folder) {
+    CacheContents all{path, limit_of(folder), {}};
+    const SystemTime yesterday = std::chrono::system_clock::now() - std::chrono::hours(24);
     std::error_code error;
-    const auto yesterday = fs::file_time_type::clock::now() - std::chrono::hours(24);
-    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-        std::error_code gone;
-        if (at->path().extension() == ".tmp" && at->last_write_time(gone) < yesterday && !gone)
-            fs::remove(at->path(), gone);
+    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+        const std::string name = at->path().filename().string();
+        struct stat status{};
+        if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        if (name.ends_with(".tmp") && used_at(status) < yesterday)
+            ::unlinkat(folder, name.c_str(), 0);
+        if (name.ends_with(kSuffix) && S_ISREG(status.st_mode))
+            all.entries.push_back({name.substr(0, name.size() - kSuffix.size()), "", "",
+                                   int64_t{status.st_size}, used_at(status)});
     }
+    std::sort(all.entries.begin(), all.entries.end(), [](const CacheEntry& a, const CacheEntry& b) {
+        return std::tie(a.used, a.key) < std::tie(b.used, b.key);
+    });
+    return all;
+}
+
+// Removes entries from the front until the rest has at most so many bytes.
+void shrink(CacheContents& all, int folder, int64_t most) {
+    int64_t bytes = all.bytes();
+    auto at = all.entries.begin();
+    for (; at != all.entries.end() && bytes > most; ++at) {
+        ::unlinkat(folder, entry_file(at->key).c_str(), 0);
+        bytes -= at->bytes;
+    }
+    all.entries.erase(all.entries.begin(), at);
 }
 
 fs::path folder_of(const std::string& given) {
@@ -200,25 +251,92 @@ ObjectCache::~ObjectCache() {
     if (opened_ >= 0) ::close(opened_);
 }
 
-fs::path ObjectCache::path(const std::string& key) const { return folder_ / (key + ".o"); }
+fs::path ObjectCache::path(const std::string& key) const { return folder_ / entry_file(key); }
 
 std::optional<CompiledKernel> ObjectCache::find(const std::string& key,
                                                 const std::string& name) const {
     if (opened_ < 0) return std::nullopt;
-    std::optional<CompiledKernel> kernel = decode(read_own(opened_, key + ".o"));
+    const std::string entry = entry_file(key);
+    std::optional<CompiledKernel> kernel = decode(read_own(opened_, entry));
     if (!kernel || kernel->name != name) return std::nullopt;
     kernel->from_cache = true;
+    struct stat status{};
+    if (::fstatat(opened_, entry.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+        used_at(status) < std::chrono::system_clock::now() - kUseGrain)
+        ::utimensat(opened_, entry.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
     return kernel;
 }
 
 void ObjectCache::store(const std::string& key, const CompiledKernel& kernel) const {
     if (opened_ < 0) return;
-    std::call_once(swept_, [&] { remove_leftovers(folder_); });
-    AtomicFile file(key + ".o", 0600, opened_);
+    AtomicFile file(entry_file(key), 0600, opened_);
     const std::string text = encode(kernel);
     file.stream().write(text.data(), static_cast<std::streamsize>(text.size()));
     // A cache that cannot be written is no error.
-    [[maybe_unused]] const std::error_code ignored = file.commit();
+    if (file.commit()) return;
+    // The folder is looked through at a process's first entry, then after each sixteenth of the
+    // limit: a process is over the limit by no more than that.
+    const int64_t size = static_cast<int64_t>(text.size());
+    int64_t stored = stored_.load();
+    while (!stored_.compare_exchange_weak(stored, std::max<int64_t>(stored, 0) + size)) {
+    }
+    if (stored >= 0 && stored + size < limit_of(opened_) / 16) return;
+    stored_ = 0;
+    CacheContents all = look_through(folder_, opened_);
+    shrink(all, opened_, all.limit);
+}
+
+int64_t CacheContents::bytes() const {
+    int64_t sum = 0;
+    for (const CacheEntry& entry : entries) sum += entry.bytes;
+    return sum;
+}
+
+namespace {
+
+// Calls use(folder's contents, its descriptor) where there is a folder.
+template <class Use>
+CacheContents with_contents(const std::string& folder, const Use& use) {
+    const fs::path path = folder_of(folder);
+    if (const std::string why = why_not_cached(folder); !why.empty())
+        throw UserError("no cache of kernels: {}", why);
+    std::string why;
+    const int opened = open_own(path, why);
+    if (opened < 0) return {path, kDefaultCacheLimit, {}};
+    const std::unique_ptr<const int, void (*)(const int*)> closes(
+        &opened, [](const int* f) { ::close(*f); });
+    CacheContents all = look_through(path, opened);
+    use(all, opened);
+    return all;
+}
+
+}  // namespace
+
+CacheContents cache_contents(const std::string& folder) {
+    return with_contents(folder, [](CacheContents& all, int opened) {
+        for (CacheEntry& entry : all.entries)
+            if (const auto kernel = decode(read_own(opened, entry_file(entry.key)))) {
+                entry.name = kernel->name;
+                entry.compiler = kernel->compiler;
+            }
+    });
+}
+
+CacheContents clear_cache(const std::string& folder) {
+    return with_contents(folder, [](CacheContents& all, int opened) { shrink(all, opened, -1); });
+}
+
+CacheContents limit_cache(int64_t bytes, const std::string& folder) {
+    const fs::path path = folder_of(folder);
+    if (!path.empty()) make_folders(path);
+    return with_contents(folder, [&](CacheContents& all, int opened) {
+        AtomicFile file(kLimitFile, 0600, opened);
+        file.stream() << bytes;
+        if (const std::error_code error = file.commit())
+            throw UserError("{}: {}", (path / kLimitFile).string(), error.message());
+        all.limit = bytes;
+        shrink(all, opened, bytes);
+    });
 }
 
 std::string why_not_cached(const std::string& folder) {

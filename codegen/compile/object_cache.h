@@ -3,14 +3,17 @@
 // name and renamed, so that readers and other processes see whole entries or none; a checksum finds
 // damaged ones, which count as absent. Objects are code that this process runs, so the folder and
 // its entries must be the user's own (or root's), and writable by nobody else. A folder that cannot
-// be used is no error: nothing is cached, and why_not_cached says why. Thread-safe and
-// process-safe.
+// be used is no error: nothing is cached, and why_not_cached says why. Together the entries are
+// kept under a limit: those that were not used for longest go first. Thread-safe and process-safe.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "codegen/kernel/program.h"
 
@@ -25,17 +28,39 @@ public:
     ObjectCache& operator=(const ObjectCache&) = delete;
 
     // The object of that key, with its name checked too; nothing when absent, damaged, no regular
-    // file, or another user's.
+    // file, or another user's. It counts as used now.
     std::optional<CompiledKernel> find(const std::string& key, const std::string& name) const;
     void store(const std::string& key, const CompiledKernel& kernel) const;
 
     std::filesystem::path path(const std::string& key) const;
 
 private:
-    std::filesystem::path folder_;  // empty: no place to cache
-    int opened_ = -1;               // folder_, once it is known to be the user's own
-    mutable std::once_flag swept_;  // of what killed processes left
+    std::filesystem::path folder_;             // empty: no place to cache
+    int opened_ = -1;                          // folder_, once it is known to be the user's own
+    mutable std::atomic<int64_t> stored_{-1};  // bytes since the folder was last looked through
 };
+
+inline constexpr int64_t kDefaultCacheLimit = int64_t{4} << 30;
+
+struct CacheEntry {
+    std::string key, name, compiler;  // the latter two are empty where the entry is damaged
+    int64_t bytes = 0;
+    std::chrono::system_clock::time_point used;  // last, to within an hour
+};
+struct CacheContents {
+    std::filesystem::path folder;
+    int64_t limit = kDefaultCacheLimit;  // of all entries' bytes
+    std::vector<CacheEntry> entries;     // used longest ago first
+    int64_t bytes() const;
+};
+
+// Each takes an ObjectCache's folder, and throws UserError where it has no place or cannot be used
+// (why_not_cached). A folder that is not there yet has no entries.
+CacheContents cache_contents(const std::string& folder = {});
+// Removes all entries; what is left.
+CacheContents clear_cache(const std::string& folder = {});
+// Keeps the limit in the folder, for all later processes, and removes what is over it.
+CacheContents limit_cache(int64_t bytes, const std::string& folder = {});
 
 // Why an ObjectCache of that folder caches nothing, with what to do; empty: it does, or will make
 // the folder. Changes nothing.

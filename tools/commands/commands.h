@@ -21,5 +21,6 @@ void add_check(CLI::App& app);
 void add_devices(CLI::App& app, runtime::Drivers& drivers);
 void add_model(CLI::App& app);
 void add_doctor(CLI::App& app, runtime::Drivers& drivers);
+void add_cache(CLI::App& app);
 
 }  // namespace cleave::tools

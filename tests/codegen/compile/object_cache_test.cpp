@@ -8,7 +8,11 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "tests/support/test.h"
 
@@ -112,6 +116,80 @@ TEST_CASE("what killed processes left in the cache goes after a day", "[codegen]
     ObjectCache(folder.path().string()).store("key", small_kernel());
     CHECK_FALSE(fs::exists(left));
     CHECK(fs::exists(fresh));
+}
+
+TEST_CASE("entries over the cache's limit go, those used longest ago first, and use keeps one",
+          "[codegen]") {
+    const test::TemporaryFolder folder;
+    const std::string path = folder.path().string();
+    const ObjectCache cache(path);
+    const std::vector<std::string> keys{"a", "b", "c", "d"};
+    for (const std::string& key : keys) cache.store(key, small_kernel());
+    const auto age = [&](const std::string& key, int hours) {
+        fs::last_write_time(cache.path(key),
+                            fs::file_time_type::clock::now() - std::chrono::hours(hours));
+    };
+    for (size_t i = 0; i < keys.size(); ++i) age(keys[i], 40 - 10 * static_cast<int>(i));
+    REQUIRE(cache.find("a", "k"));  // used now, though it was the oldest
+    const CacheContents before = cache_contents(path);
+    REQUIRE(before.entries.size() == 4);
+    CHECK(before.limit == kDefaultCacheLimit);
+    const std::vector<std::string> in_order{"b", "c", "d", "a"};
+    for (size_t i = 0; i < 4; ++i) {
+        CHECK(before.entries[i].key == in_order[i]);
+        CHECK(before.entries[i].name == "k");
+        CHECK(before.entries[i].bytes == static_cast<int64_t>(fs::file_size(cache.path("a"))));
+    }
+    const int64_t size = before.entries[0].bytes;
+    const CacheContents two = limit_cache(2 * size + size / 2, path);
+    REQUIRE(two.entries.size() == 2);
+    CHECK(two.entries[0].key == "d");
+    CHECK(two.entries[1].key == "a");
+    CHECK(cache_contents(path).limit == 2 * size + size / 2);
+
+    // Another process's first entry: the limit holds there, too.
+    age("d", 5);
+    ObjectCache(path).store("e", small_kernel());
+    const CacheContents after = cache_contents(path);
+    REQUIRE(after.entries.size() == 2);
+    CHECK(after.entries[0].key == "a");
+    CHECK(after.entries[1].key == "e");
+
+    CHECK(clear_cache(path).entries.empty());
+    CHECK(cache_contents(path).entries.empty());
+    CHECK_FALSE(cache.find("a", "k"));
+    CHECK(cache_contents(path).limit == 2 * size + size / 2);
+}
+
+TEST_CASE("a process that compiles much keeps the cache within a sixteenth of its limit",
+          "[codegen]") {
+    const test::TemporaryFolder folder;
+    const std::string path = folder.path().string();
+    const ObjectCache cache(path);
+    cache.store("first", small_kernel());
+    const int64_t size = cache_contents(path).bytes();
+    limit_cache(32 * size, path);
+    for (int i = 0; i < 100; ++i) {
+        cache.store(fmt::format("{:03}", i), small_kernel());
+        CHECK(cache_contents(path).bytes() <= 32 * size + 32 * size / 16);
+    }
+}
+
+TEST_CASE("upkeep of a cache that cannot be used is an error with the reason, and changes nothing",
+          "[codegen]") {
+    const test::TemporaryFolder folder;
+    const fs::path kernels = folder.path() / "kernels";
+    const std::string path = kernels.string();
+    CHECK(cache_contents(path).entries.empty());  // not there yet
+    CHECK_FALSE(fs::exists(kernels));
+    ObjectCache(path).store("key", small_kernel());
+    fs::permissions(kernels, fs::perms::all);
+    for (const auto& upkeep : std::vector<std::function<void()>>{[&] { cache_contents(path); },
+                                                                 [&] { clear_cache(path); },
+                                                                 [&] { limit_cache(0, path); }})
+        CHECK_THROWS_WITH(upkeep(), Catch::Contains("no cache of kernels") &&
+                                        Catch::Contains("writable by others"));
+    CHECK(fs::exists(kernels / "key.o"));
 }
 
 }  // namespace cleave::codegen

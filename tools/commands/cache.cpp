@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "codegen/compile/object_cache.h"
+#include "planner/plan/text_table.h"
+#include "tools/cli/terminal.h"
+#include "tools/commands/commands.h"
+
+namespace cleave::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct CacheArguments {
+    bool list = false, clear = false, json = false;
+    std::optional<int64_t> limit;
+};
+
+std::string utc(std::chrono::system_clock::time_point time) {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                       fmt::gmtime(std::chrono::system_clock::to_time_t(time)));
+}
+
+void show_json(const codegen::CacheContents& all, int64_t freed) {
+    Json document{{"folder", all.folder.string()},
+                  {"limit_bytes", all.limit},
+                  {"bytes", all.bytes()},
+                  {"freed_bytes", freed},
+                  {"entries", Json::array()}};
+    for (const codegen::CacheEntry& entry : all.entries)
+        document["entries"].push_back({{"key", entry.key},
+                                       {"name", entry.name},
+                                       {"compiler", entry.compiler},
+                                       {"bytes", entry.bytes},
+                                       {"last_used", utc(entry.used)}});
+    show("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+void show_entries(const codegen::CacheContents& all) {
+    planner::TextTable table("<><<<", "");
+    table.row({"last used", "size", "kernel", "compiler", "key"});
+    for (const codegen::CacheEntry& entry : all.entries)
+        table.row({utc(entry.used), format_bytes(entry.bytes),
+                   entry.name.empty() ? "(damaged)" : entry.name, entry.compiler, entry.key});
+    show_text(table.text(terminal_width()));
+}
+
+void run_cache(const CacheArguments& flags) {
+    const codegen::CacheContents before = codegen::cache_contents();
+    codegen::CacheContents all = before;
+    if (flags.clear) all = codegen::clear_cache();
+    if (flags.limit) all = codegen::limit_cache(*flags.limit);
+    const int64_t freed = before.bytes() - all.bytes();
+    if (flags.json) return show_json(all, freed);
+    if (flags.list) show_entries(all);
+    if (flags.clear || flags.limit)
+        show("{} kernels removed, {} freed\n", before.entries.size() - all.entries.size(),
+             format_bytes(freed));
+    show("{}: {} kernels, {} of at most {}\n", all.folder.string(), all.entries.size(),
+         format_bytes(all.bytes()), format_bytes(all.limit));
+}
+
+}  // namespace
+
+void add_cache(CLI::App& app) {
+    auto flags = std::make_shared<CacheArguments>();
+    CLI::App* command = app.add_subcommand("cache", "the compiled kernels kept on disk");
+    command->add_flag("--list", flags->list, "each one, used longest ago first");
+    auto* clear = command->add_flag("--clear", flags->clear, "remove all");
+    command
+        ->add_option("--limit", flags->limit,
+                     "bytes of all together, from now on: 500MB, 4GiB; those used longest ago go")
+        ->transform(CLI::AsSizeValue(true))
+        ->excludes(clear);
+    command->add_flag("--json", flags->json, "JSON on standard output");
+    command->footer("Example: cleave cache --limit 2GiB --list");
+    command->callback([flags] { run_cache(*flags); });
+}
+
+}  // namespace cleave::tools
