@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "codegen/compile/object_cache.h"
 #include "planner/plan/text_table.h"
+#include "tools/cli/options.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -80,6 +82,7 @@ void add_cache(CLI::App& app) {
         ->add_option("--limit", flags->limit,
                      "bytes of all together, from now on: 500MB, 4GiB; those used longest ago go")
         ->transform(CLI::AsSizeValue(true))
+        ->check(whole_number(0, std::numeric_limits<int64_t>::max()))
         ->excludes(clear);
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->footer("Example: cleave cache --limit 2GiB --list");
