@@ -12,16 +12,34 @@
 
 namespace cleave::planner {
 
+// Positions of a block of the KV pool.
+inline constexpr int64_t kKvBlock = 16;
+
 struct Workload {
-    int64_t batch = 1;
+    // Workload::kv_tokens: all that is left on the devices.
+    static constexpr int64_t kAllThatIsLeft = -1;
+
+    int64_t batch = 1;  // sequences at once: rows of the block table
     int64_t prompt_tokens = 512;
-    int64_t context = 4096;  // longest sequence, prompt and generated tokens; sizes the KV cache
+    int64_t context = 4096;       // longest sequence, prompt and generated tokens
     int64_t prefill_chunk = 512;  // tokens of all sequences in one prefill pass
     bool all_logits = false;      // logits of every prompt token (--dump-logits, --score)
     std::optional<DType> dtype;   // of weights on devices; default: as stored
     std::optional<DType>
         kv_dtype;  // default: the weights' dtype on GPUs, f32/f16/bf16 as stored on hosts
     DType activation_dtype = DType::kF32;
+    int64_t kv_tokens = 0;  // that the KV pool has room for; 0: of `batch` whole contexts
+
+    // Blocks of a sequence as long as the context.
+    int64_t blocks_per_slot() const { return (context + kKvBlock - 1) / kKvBlock; }
+    // Blocks of the KV pool, with block 0, which no sequence owns. At least one context's, which is
+    // what kAllThatIsLeft has before the memory is known.
+    int64_t pool_blocks() const {
+        const int64_t blocks = kv_tokens == 0  ? batch * blocks_per_slot()
+                               : kv_tokens > 0 ? (kv_tokens + kKvBlock - 1) / kKvBlock
+                                               : 0;
+        return 1 + (blocks > blocks_per_slot() ? blocks : blocks_per_slot());
+    }
 
     // Largest num_tokens of one pass: a prefill chunk, or one token of every sequence.
     int64_t max_tokens() const {

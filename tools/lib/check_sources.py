@@ -24,7 +24,7 @@ planner/machine planner/plan planner/metis planner/tiles planner/analysis planne
 planner/verify planner planner/cost_graph planner/file planner/view planner/export planner/export/model
 codegen/templates codegen/kernel codegen/text codegen/lower codegen/host codegen/gpu codegen/compile codegen
 runtime/text runtime/device runtime/drivers/host runtime/simt runtime/drivers runtime/cards runtime/load
-runtime/exchange runtime/execute runtime/session runtime/generate
+runtime/exchange runtime/execute runtime/session runtime/generate runtime/engine
 models tools tests
 """.split()
 # Rooms that may see less than all rooms before them.
