@@ -2,15 +2,11 @@
 #include "runtime/execute/executor.h"
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
 #include <optional>
 
 #include "planner/plan/plan_queries.h"
 #include "runtime/device/vendor_error.h"
 #include "runtime/drivers/gpu/driver_switches.h"
-#include "runtime/execute/crew.h"
-#include "runtime/execute/job.h"
 #include "runtime/execute/worker.h"
 #include "runtime/load/vendor_groups.h"
 
@@ -29,13 +25,7 @@ struct Executor::Impl {
     std::optional<CaptureMeeting> captures;
     std::vector<std::unique_ptr<Worker>> workers;
     mutable Trace trace;
-    bool broken = false;
-    int32_t passes_run = 0;
-
-    std::mutex mutex;          // of the two below
-    std::exception_ptr error;  // the first of a job
-    DeviceId failed;           // whose worker met it
-    std::optional<Crew> crew;  // last: its threads end before what they use
+    std::optional<PassRing> ring;  // last: its threads end before what they use
 
     Impl(const Plan& p, std::span<const std::unique_ptr<Device>> devices,
          const ExecutorOptions& options)
@@ -117,41 +107,46 @@ struct Executor::Impl {
         }
     }
 
-    // The first real exception is kept; workers that only stopped because of it add nothing.
-    void run_guarded(Worker& worker, const Job& job) noexcept {
+    bool take_part(PassRing& ring, Worker& worker, Pass& pass) noexcept {
         try {
-            worker.run(job);
+            worker.run(pass, ring);
+            return true;
         } catch (const Stopped&) {  // NOLINT(bugprone-empty-catch)
         } catch (...) {
-            {
-                const std::lock_guard lock(mutex);
-                if (!error) {
-                    error = std::current_exception();
-                    failed = worker.id();
-                }
-            }
-            control.stop();
-            peers.stop();
-            if (vendor_groups) vendor_groups->abort();
-            for (auto& communication : communications) communication->wake();
+            ring.fail(worker.id().index(), pass, worker.first_unfinished(pass));
         }
+        return false;
     }
 
-    void meet() {
-        if (std::any_of(workers.begin(), workers.end(), [](auto& w) { return bool(w->meeting); }))
-            run(Meeting{});
+    void stop() {
+        control.stop();
+        peers.stop();
+        if (vendor_groups) vendor_groups->abort();
+        for (auto& communication : communications) communication->wake();
     }
 
-    // The number of the first of `count` passes in the trace.
-    int32_t number_passes(size_t count) {
-        return std::exchange(passes_run, passes_run + static_cast<int32_t>(count));
+    // The meeting has a ticket before those of passes.
+    void start() {
+        const bool meets = std::any_of(workers.begin(), workers.end(),
+                                       [](auto& worker) { return bool(worker->meeting); });
+        ring.emplace(workers.size(), meets ? -1 : 0,
+                     PassRing::Work{[this](PassRing& ring, size_t member, Pass& pass) {
+                                        return take_part(ring, *workers[member], pass);
+                                    },
+                                    [this] { stop(); }});
+        if (!meets) return;
+        Pass meeting;
+        meeting.is_meeting = true;
+        ring->submit(std::move(meeting));
+        ring->take();
     }
 
     // After a fault the driver gives its error to every device of the card, and which worker asks
     // first is chance. Where several share the card this throws a DeviceError with the places of
     // all of them. No worker runs any more.
     void rethrow_for_card(const VendorError& fault) {
-        const std::vector<DeviceId> sharing = devices_on_card(plan, failed);
+        const std::vector<DeviceId> sharing =
+            devices_on_card(plan, DeviceId(ring->failed_member()));
         if (sharing.size() == 1) return;
         std::string places, names;
         for (DeviceId device : sharing) {
@@ -170,22 +165,17 @@ struct Executor::Impl {
             fmt::format("{}, which share a card", names));
     }
 
-    void run(const Job& job) {
-        CLEAVE_CHECK(!broken) << "this session has failed before; open a new one";
-        crew->run([&](size_t member) { run_guarded(*workers[member], job); });
-        if (!error) return;
-        broken = true;
+    PassResult take() {
         try {
-            std::rethrow_exception(std::exchange(error, nullptr));
+            return ring->take();
         } catch (const VendorError& fault) {
-            if (!std::holds_alternative<Meeting>(job)) rethrow_for_card(fault);
+            rethrow_for_card(fault);
             throw;
         }
     }
 
-    void check(std::span<const Batch> passes) const {
-        for (const Batch& batch : passes) check_batch(batch, plan.workload);
-    }
+    // Passes one after the other: one device does them on the caller's thread.
+    void run(Pass pass) { ring->submit(std::move(pass), workers.size() == 1); }
 };
 
 Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
@@ -200,24 +190,30 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
                  {options.record_trace, options.record_passes, options.step_by_step, wants_graphs(),
                   wants_overlap()});
     impl_->arrange_captures();
-    impl_->crew.emplace(devices.size());
-    impl_->meet();
+    impl_->start();
 }
 
 Executor::~Executor() = default;
 
-std::vector<std::vector<float>> Executor::run(std::span<const Batch> passes) {
-    impl_->check(passes);
-    std::vector<std::vector<float>> logits(passes.size());
-    impl_->run(LogitPasses{passes, logits, impl_->number_passes(passes.size())});
-    return logits;
+Ticket Executor::submit(Batch batch, PassResults wanted) {
+    check_batch(batch, impl_->plan.workload);
+    return impl_->ring->submit({std::move(batch), wanted});
 }
 
-std::vector<std::vector<int32_t>> Executor::run_greedy(std::span<const Batch> passes) {
-    impl_->check(passes);
-    std::vector<std::vector<int32_t>> tokens(passes.size());
-    impl_->run(TokenPasses{passes, tokens, impl_->number_passes(passes.size())});
-    return tokens;
+PassResult Executor::take() { return impl_->take(); }
+
+int64_t Executor::in_flight() const { return impl_->ring->in_flight(); }
+
+std::vector<PassResult> Executor::run(std::span<const Batch> passes, PassResults wanted) {
+    for (const Batch& batch : passes) check_batch(batch, impl_->plan.workload);
+    CLEAVE_CHECK(in_flight() == 0) << in_flight() << " passes are in flight";
+    std::vector<PassResult> results;
+    for (const Batch& batch : passes) {
+        if (in_flight() == kMostPassesInFlight) results.push_back(take());
+        impl_->run({batch, wanted});
+    }
+    while (in_flight() > 0) results.push_back(take());
+    return results;
 }
 
 void Executor::run_tensors(std::span<const std::span<const std::byte>> inputs,
@@ -226,11 +222,12 @@ void Executor::run_tensors(std::span<const std::span<const std::byte>> inputs,
                  outputs.size() == impl_->plan.graph.outputs.size() && !outputs.empty())
         << "tensors for each input and output";
     // One token, so that the batch's arrays are in order; no operator over tensors reads them.
-    const Batch pass{{0}, {0}, {0}, {0, 1}, {}, true};
-    impl_->run(TensorPass{pass, inputs, outputs, impl_->number_passes(1)});
+    impl_->run({{{0}, {0}, {0}, {0, 1}, {}, true}, PassResults::kNone, inputs, outputs});
+    take();
 }
 
 const Trace& Executor::trace() const {
+    CLEAVE_CHECK(in_flight() == 0) << "a trace while passes are in flight";
     impl_->trace.events.clear();
     for (const auto& worker : impl_->workers) {
         impl_->trace.events.insert(impl_->trace.events.end(), worker->events().begin(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executes a plan's step lists: one worker thread a device, each taking its own steps in plan
-// order, pass after pass, with no barrier between passes, so that stages of a pipeline work on
-// different passes at once. The first exception of a worker stops the others and reaches the
-// caller.
+// order, pass after pass, with no barrier between passes (pass_ring.h), so that stages of a
+// pipeline work on different passes at once. The first exception of a worker stops the others and
+// reaches the caller.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 #include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/device/device.h"
-#include "runtime/execute/batch.h"
 #include "runtime/execute/overlap_report.h"
+#include "runtime/execute/pass.h"
 #include "runtime/execute/tensor.h"
 #include "runtime/execute/trace.h"
 #include "runtime/load/arenas.h"
@@ -45,17 +45,20 @@ public:
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
 
-    // Each pass's logits, [num_outputs, vocab_size]. InternalError for a batch that breaks
-    // batch.h's invariants or exceeds the workload. After an exception every further call throws.
-    std::vector<std::vector<float>> run(std::span<const Batch> passes);
+    // Of Session. InternalError for a batch that breaks batch.h's invariants or exceeds the
+    // workload. After take() has thrown, every further call throws.
+    Ticket submit(Batch batch, PassResults wanted);
+    PassResult take();
+    int64_t in_flight() const;
 
-    // As run, but each pass's tokens (Session::run_greedy).
-    std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
+    // The passes in order, each with its results; none may be in flight before.
+    std::vector<PassResult> run(std::span<const Batch> passes, PassResults wanted);
 
     // One pass of a graph over tensors: inputs by the graph's order of inputs, outputs (sized by
     // the caller) likewise.
     void run_tensors(std::span<const std::span<const std::byte>> inputs, std::span<Tensor> outputs);
 
+    // While no pass is in flight.
     const Trace& trace() const;
     int64_t transferred_bytes() const;
     OverlapReport overlap() const;

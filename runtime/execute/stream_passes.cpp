@@ -18,6 +18,9 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostShapes = 32;     // that are kept captured
 constexpr size_t kMarkedPasses = 128;  // in a row, until their times are taken
 
+// Ends await_end.
+struct MorePasses {};
+
 // Whether nothing is between the arrays of a batch, as the plan places them: then one copy brings
 // them all.
 bool are_neighbours(const BatchAddresses& at, const Workload& workload) {
@@ -79,12 +82,15 @@ StreamPasses::~StreamPasses() {
     stream_.settle();
 }
 
-int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, bool greedily,
-                          StagingLane& lane, std::vector<TraceEvent>& trace, int64_t origin_ns) {
+int64_t StreamPasses::run(DevicePhase& phase, const Pass& pass, StagingLane& lane,
+                          std::vector<TraceEvent>& trace, int64_t origin_ns) {
+    const Batch& batch = pass.batch;
+    const bool greedily = pass.greedily();
+    const auto number = static_cast<int32_t>(pass.ticket());
     const size_t end = phase.num_steps(greedily);
     const PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
     see_points();
-    newest_ = {batch.is_prefill, nullptr, pass};
+    newest_ = {batch.is_prefill, nullptr, number};
     moved_ = Clock::now();
     // The host is two prefills ahead at most, so that a wait is for little and no watchdog takes a
     // long prompt for a hang.
@@ -108,13 +114,13 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
         }
         const std::vector<int64_t> times = stream_.take_marks();
         for (size_t i = 0; i < phase.num_steps(false); ++i)
-            trace.push_back({pass, batch.is_prefill, phase.steps[i].step, id_,
+            trace.push_back({number, batch.is_prefill, phase.steps[i].step, id_,
                              times[i + 1] - origin_ns, times[i + 2] - origin_ns, bytes[i],
                              phase.steps[i].path()});
     }
     if (options_.record_passes) {
         stream_.mark();
-        marked_.push_back({pass, batch.is_prefill, StepId(), id_, 0, 0, received, {}});
+        marked_.push_back({number, batch.is_prefill, StepId(), id_, 0, 0, received, {}});
     }
     if (batch.is_prefill) {
         stream_.place_fence(fence);
@@ -279,8 +285,21 @@ void StreamPasses::see_points() {
     seen_points_ = asked;
 }
 
+void StreamPasses::await_end(const std::function<bool()>& more) {
+    more_ = &more;
+    try {
+        device_.synchronize();
+    } catch (const MorePasses&) {  // NOLINT(bugprone-empty-catch)
+    } catch (...) {
+        more_ = nullptr;
+        throw;
+    }
+    more_ = nullptr;
+}
+
 void StreamPasses::check_wait() {
     control_.throw_if_stopped();
+    if (more_ && (*more_)()) throw MorePasses();
     const Clock::time_point now = Clock::now();
     if (control_.progress() != seen_progress_) {
         seen_progress_ = control_.progress();
@@ -308,6 +327,11 @@ std::string StreamPasses::where() const {
     if (oldest_.step == newest_.step && oldest_.pass == newest_.pass) return label(newest_);
     return fmt::format("a step from {} of pass {} to {} of pass {}", label(oldest_), oldest_.pass,
                        label(newest_), newest_.pass);
+}
+
+Ticket StreamPasses::first_unfinished() {
+    see_points();
+    return oldest_.step ? oldest_.pass : newest_.pass;
 }
 
 std::string StreamPasses::place() {

@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,9 +18,9 @@
 
 #include "runtime/device/async_device.h"
 #include "runtime/exchange/rendezvous.h"
-#include "runtime/execute/batch.h"
 #include "runtime/execute/device_steps.h"
 #include "runtime/execute/overlap_report.h"
+#include "runtime/execute/pass.h"
 #include "runtime/execute/trace.h"
 #include "runtime/load/arenas.h"
 
@@ -64,11 +65,17 @@ public:
     StreamPasses(const StreamPasses&) = delete;
     StreamPasses& operator=(const StreamPasses&) = delete;
 
-    // Puts a pass on the stream, `greedily` with its choice of tokens behind it, where the device
-    // makes it. Returns the bytes that came from other devices. `origin` is where the trace's time
-    // begins.
-    int64_t run(DevicePhase& phase, const Batch& batch, int32_t pass, bool greedily,
-                StagingLane& lane, std::vector<TraceEvent>& trace, int64_t origin_ns);
+    // Puts a pass on the stream, with its choice of tokens behind it, where they are wanted and the
+    // device makes it. Returns the bytes that came from other devices. `origin` is where the
+    // trace's time begins.
+    int64_t run(DevicePhase& phase, const Pass& pass, StagingLane& lane,
+                std::vector<TraceEvent>& trace, int64_t origin_ns);
+
+    // Waits until the device has done all, or `more` says that it gets another pass.
+    void await_end(const std::function<bool()>& more);
+
+    // The first pass that no wait has seen done.
+    Ticket first_unfinished();
 
     // Of the passes since the last time, with StreamOptions::record_passes; waits for the device.
     void trace_passes(std::vector<TraceEvent>& trace, int64_t origin_ns);
@@ -135,6 +142,7 @@ private:
     // passed, each with its step.
     uint64_t seen_points_ = 0;
     std::deque<std::pair<uint64_t, Place>> points_;
+    const std::function<bool()>* more_ = nullptr;  // during await_end
     uint64_t seen_progress_ = 0;
     std::chrono::steady_clock::time_point moved_;
 };

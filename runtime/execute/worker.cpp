@@ -50,71 +50,64 @@ StreamPasses* Worker::captures_with_peers() {
     return any ? passes_.get() : nullptr;
 }
 
-void Worker::run(const Job& job) {
+void Worker::run(Pass& pass, PassRing& ring) {
     try {
-        std::visit([this](const auto& kind) { take(kind); }, job);
-        // An asynchronous device reports its last faults here.
-        if (passes_ && !gives_results()) device_.synchronize();
+        const bool gives = id_ == plan_.output_device;
+        if (pass.is_meeting) {
+            meet();
+        } else {
+            upload_tensors(pass);
+            run_pass(pass);
+            if (gives) download_results(pass);
+        }
+        if (passes_ && !ring.has_more(pass)) {
+            if (record_passes_) passes_->trace_passes(events_, origin_ns());
+            // An asynchronous device reports its last faults here.
+            if (!gives || !pass.wants_results())
+                passes_->await_end([&] { return ring.has_more(pass); });
+        }
         peers_.check(id_);
+        if (gives) ring.give(pass);
     } catch (const VendorError& error) {
         if (!passes_ || shares_card_) throw;
         passes_->rethrow(error);
     }
 }
 
-void Worker::take(const Meeting&) {
+void Worker::meet() {
     if (!meeting) return;
     launch(device_, *meeting, {});
     device_.synchronize();
 }
 
-void Worker::take(const LogitPasses& job) {
-    for (size_t i = 0; i < job.passes.size(); ++i) {
-        run_pass(job.passes[i], job.first_pass + static_cast<int32_t>(i), false);
-        if (gives_results()) download_logits(job.passes[i], job.logits[i]);
-    }
-    finish_passes();
-}
-
-void Worker::take(const TokenPasses& job) {
-    for (size_t i = 0; i < job.passes.size(); ++i) {
-        run_pass(job.passes[i], job.first_pass + static_cast<int32_t>(i), true);
-        if (gives_results()) job.tokens[i] = tokens_of(job.passes[i]);
-    }
-    finish_passes();
-}
-
-void Worker::take(const TensorPass& job) {
-    const Phase& phase = plan_.phase(job.pass.is_prefill);
+void Worker::upload_tensors(const Pass& pass) {
+    if (pass.inputs.empty()) return;
+    const Phase& phase = plan_.phase(pass.batch.is_prefill);
     const std::vector<ValueId>& inputs = plan_.graph.inputs;
     for (PlacedId id : phase.inputs) {
         const PlacedValue& placed = phase.values[id.index()];
         if (placed.device != id_) continue;
         auto at = std::find(inputs.begin(), inputs.end(), placed.value) - inputs.begin();
-        device_.upload(arenas_.view(phase, id).address, job.inputs[static_cast<size_t>(at)]);
+        device_.upload(arenas_.view(phase, id).address, pass.inputs[static_cast<size_t>(at)]);
     }
-    run_pass(job.pass, job.number, false);
-    if (!gives_results()) return;
-    for (size_t i = 0; i < phase.outputs.size(); ++i)
-        device_.download(arenas_.view(phase, phase.outputs[i]).address, job.outputs[i].data);
 }
 
-void Worker::run_pass(const Batch& batch, int32_t pass, bool greedily) {
-    if (passes_)
-        received_bytes_ += passes_->run(phase(batch.is_prefill), batch, pass, greedily, lane_,
-                                        events_, origin_ns());
-    else
-        run_steps(batch, pass, greedily);
+void Worker::run_pass(const Pass& pass) {
+    if (!passes_) return run_steps(pass);
+    received_bytes_ +=
+        passes_->run(phase(pass.batch.is_prefill), pass, lane_, events_, origin_ns());
 }
 
 // Of a synchronous device: each step is done when its call returns.
-void Worker::run_steps(const Batch& batch, int32_t pass, bool greedily) {
+void Worker::run_steps(const Pass& pass) {
+    const Batch& batch = pass.batch;
+    const auto number = static_cast<int32_t>(pass.ticket());
     DevicePhase& phase = this->phase(batch.is_prefill);
     const PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
     const int64_t begin = record_passes_ ? now() : 0, received = received_bytes_;
     for (const BatchArray& array : arrays_of(batch, arenas_.batch(id_)))
         device_.upload(array.address, array.bytes);
-    for (size_t i = 0; i < phase.num_steps(greedily); ++i) {
+    for (size_t i = 0; i < phase.num_steps(pass.greedily()); ++i) {
         DeviceStep& step = phase.steps[i];
         control_.throw_if_stopped();
         const int64_t start = record_ ? now() : 0;
@@ -128,24 +121,35 @@ void Worker::run_steps(const Batch& batch, int32_t pass, bool greedily) {
         received_bytes_ += bytes;
         if (record_ && step.step.valid())
             events_.push_back(
-                {pass, batch.is_prefill, step.step, id_, start, now(), bytes, step.path()});
+                {number, batch.is_prefill, step.step, id_, start, now(), bytes, step.path()});
         control_.step_done();
     }
     if (record_passes_)
-        events_.push_back(
-            {pass, batch.is_prefill, StepId(), id_, begin, now(), received_bytes_ - received, {}});
+        events_.push_back({number,
+                           batch.is_prefill,
+                           StepId(),
+                           id_,
+                           begin,
+                           now(),
+                           received_bytes_ - received,
+                           {}});
     ++phase.rounds;
 }
 
-void Worker::finish_passes() {
-    if (passes_ && record_passes_) passes_->trace_passes(events_, origin_ns());
+void Worker::download_results(Pass& pass) {
+    if (pass.wanted == PassResults::kLogits) pass.result.logits = logits_of(pass.batch);
+    if (pass.wanted == PassResults::kTokens) pass.result.tokens = tokens_of(pass.batch);
+    const Phase& phase = plan_.phase(pass.batch.is_prefill);
+    for (size_t i = 0; i < pass.outputs.size(); ++i)
+        device_.download(arenas_.view(phase, phase.outputs[i]).address, pass.outputs[i].data);
 }
 
-void Worker::download_logits(const Batch& batch, std::vector<float>& logits) {
+std::vector<float> Worker::logits_of(const Batch& batch) {
     const Phase& phase = plan_.phase(batch.is_prefill);
     const PlacedView view = arenas_.view(phase, phase.outputs.front());
-    logits.resize(static_cast<size_t>(batch.num_outputs() * view.columns.size()));
+    std::vector<float> logits(static_cast<size_t>(batch.num_outputs() * view.columns.size()));
     device_.download(view.address, std::as_writable_bytes(std::span(logits)));
+    return logits;
 }
 
 // As the device chose them, or from its logits.
@@ -155,8 +159,7 @@ std::vector<int32_t> Worker::tokens_of(const Batch& batch) {
         device_.download(arenas_.tokens(), std::as_writable_bytes(std::span(tokens)));
         return tokens;
     }
-    std::vector<float> logits;
-    download_logits(batch, logits);
+    const std::vector<float> logits = logits_of(batch);
     const size_t vocabulary = tokens.empty() ? 0 : logits.size() / tokens.size();
     for (size_t row = 0; row < tokens.size(); ++row)
         tokens[row] = largest_logit(std::span(logits).subspan(row * vocabulary, vocabulary));

@@ -15,8 +15,8 @@
 #include "runtime/device/run_control.h"
 #include "runtime/exchange/rendezvous.h"
 #include "runtime/execute/device_steps.h"
-#include "runtime/execute/job.h"
 #include "runtime/execute/overlap_report.h"
+#include "runtime/execute/pass_ring.h"
 #include "runtime/execute/stream_passes.h"
 #include "runtime/execute/trace.h"
 #include "runtime/load/arenas.h"
@@ -35,11 +35,16 @@ public:
 
     planner::DeviceId id() const { return id_; }
     DevicePhase& phase(bool is_prefill) { return phases_[is_prefill ? 0 : 1]; }
-    std::optional<BoundLaunch> meeting;  // the launch of a Meeting; none: takes no part
+    std::optional<BoundLaunch> meeting;  // the launch of a meeting; none: takes no part
 
-    // Does the device's part of a job, or throws: Stopped when another worker failed, a DeviceError
-    // with the steps that may be at fault, what a wait was ended by.
-    void run(const Job& job);
+    // Does the device's part of a pass, or throws: Stopped when another worker failed, a
+    // DeviceError with the steps that may be at fault, what a wait was ended by. It waits for an
+    // asynchronous device only for results, or where the ring has no further pass.
+    void run(Pass& pass, PassRing& ring);
+    // The first pass whose work on the device is not known to be done.
+    Ticket first_unfinished(const Pass& pass) {
+        return passes_ ? passes_->first_unfinished() : pass.ticket();
+    }
 
     // Null of a device that has no stream, or whose captures hold nothing that waits for a peer.
     StreamPasses* captures_with_peers();
@@ -53,17 +58,13 @@ public:
     }
 
 private:
-    void take(const Meeting&);
-    void take(const LogitPasses& job);
-    void take(const TokenPasses& job);
-    void take(const TensorPass& job);
-
-    void run_pass(const Batch& batch, int32_t pass, bool greedily);
-    void run_steps(const Batch& batch, int32_t pass, bool greedily);
-    void finish_passes();
-    void download_logits(const Batch& batch, std::vector<float>& logits);
+    void meet();
+    void upload_tensors(const Pass& pass);
+    void run_pass(const Pass& pass);
+    void run_steps(const Pass& pass);
+    void download_results(Pass& pass);
+    std::vector<float> logits_of(const Batch& batch);
     std::vector<int32_t> tokens_of(const Batch& batch);
-    bool gives_results() const { return id_ == plan_.output_device; }
     int64_t origin_ns() const;
     int64_t now() const;
 

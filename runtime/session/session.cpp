@@ -100,14 +100,29 @@ Session::~Session() = default;
 
 Session::Loading Session::loading() const { return impl_->loading; }
 
+Ticket Session::submit(Batch batch, PassResults wanted) {
+    check_takes_batches(impl_->plan);
+    return impl_->executor->submit(std::move(batch), wanted);
+}
+
+PassResult Session::take() { return impl_->executor->take(); }
+
+int64_t Session::in_flight() const { return impl_->executor->in_flight(); }
+
 std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) {
     check_takes_batches(impl_->plan);
-    return impl_->executor->run(passes);
+    std::vector<std::vector<float>> logits;
+    for (PassResult& result : impl_->executor->run(passes, PassResults::kLogits))
+        logits.push_back(std::move(result.logits));
+    return logits;
 }
 
 std::vector<std::vector<int32_t>> Session::run_greedy(std::span<const Batch> passes) {
     check_takes_batches(impl_->plan);
-    return impl_->executor->run_greedy(passes);
+    std::vector<std::vector<int32_t>> tokens;
+    for (PassResult& result : impl_->executor->run(passes, PassResults::kTokens))
+        tokens.push_back(std::move(result.tokens));
+    return tokens;
 }
 
 std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {

@@ -18,8 +18,8 @@
 #include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/cards/drivers.h"
-#include "runtime/execute/batch.h"
 #include "runtime/execute/overlap_report.h"
+#include "runtime/execute/pass.h"
 #include "runtime/execute/tensor.h"
 #include "runtime/execute/trace.h"
 #include "runtime/load/communicator_account.h"
@@ -53,14 +53,25 @@ public:
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
-    // Runs the passes in order, pipelined over the stages, and gives for each its logits,
-    // [num_outputs, vocab_size] f32. Throws what a worker threw; the Session is then unusable.
-    std::vector<std::vector<float>> run(std::span<const Batch> passes);
+    // Queues a pass and returns at once, so that stages of a pipeline work on different passes;
+    // waits only while kMostPassesInFlight are not finished. Passes run in order, also of one
+    // sequence. InternalError of a batch that breaks batch.h's invariants, before it is queued.
+    Ticket submit(Batch batch, PassResults wanted);
 
-    // As run, but gives of each output only the token whose logit is largest, the first among
-    // equals: [num_outputs]. A GPU that holds the logits chooses itself (codegen::Program::greedy),
-    // and 4 bytes of an output are all that is copied. kNoToken (runtime/execute/greedy.h) where
-    // one of its logits is NaN.
+    // The result of the oldest pass that is not taken yet; waits for it. kTokens gives of each
+    // output only the token whose logit is largest, the first among equals, or kNoToken
+    // (runtime/execute/greedy.h) where one of its logits is NaN. A GPU that holds the logits
+    // chooses itself (codegen::Program::greedy), and 4 bytes of an output are all that is copied.
+    // Throws what a worker threw in that pass; the Session is then unusable: further calls throw
+    // InternalError.
+    PassResult take();
+
+    // Passes submitted and not taken.
+    int64_t in_flight() const;
+
+    // Submits all and takes all: of each pass its logits, or its tokens. None may be in flight
+    // before. One device does its passes on the caller's thread.
+    std::vector<std::vector<float>> run(std::span<const Batch> passes);
     std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
 
     // Runs a graph whose inputs and outputs are tensors once: its inputs by name, in any order; all
@@ -75,6 +86,7 @@ public:
     };
     Loading loading() const;
 
+    // These three while no pass is in flight.
     const Trace& trace() const;
     // How many launches of GPUs began before those before them had ended, and where that cannot be.
     OverlapReport overlap() const;

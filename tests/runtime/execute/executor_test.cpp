@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <random>
 #include <thread>
 
 #include "runtime/cards/open_devices.h"
@@ -49,6 +50,28 @@ size_t count_threads() {
     return count;
 }
 
+// Passes of the tiny model by turns in flight and taken, at random.
+std::vector<Batch> random_passes(std::mt19937& random, int count) {
+    std::vector<Batch> passes;
+    for (int i = 0; i < count; ++i) {
+        passes.push_back(tiny_batch(std::vector<int32_t>(1 + random() % 8, i)));
+        passes.back().is_prefill = passes.back().num_tokens() > 2;
+    }
+    return passes;
+}
+
+// host[1]'s last kernel waits until host[0]'s first one has begun in two passes.
+std::atomic<int> begun{0};
+void counted_embedding(const uint64_t* args, int64_t begin, int64_t end, void* scratch) {
+    ++begun;
+    TinyPlan::kernels()[0](args, begin, end, scratch);
+}
+void late_select(const uint64_t* args, int64_t begin, int64_t end, void* scratch) {
+    const bool on_second = args[3] == 2;
+    while (on_second && begun < 2) std::this_thread::yield();
+    TinyPlan::kernels()[2](args, begin, end, scratch);
+}
+
 std::atomic<bool> release_kernel{false};
 void blocked_kernel(const uint64_t*, int64_t, int64_t, void*) {
     while (!release_kernel) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -64,12 +87,12 @@ TEST_CASE("passes give the model's logits in poisoned memory, whatever the colle
         TinySession session(tiny);
         std::vector<Batch> passes{tiny_batch({1, 2, 3}), tiny_batch({5}), tiny_batch({7, 9})};
         passes[1].is_prefill = false;
-        auto logits = session.executor->run(passes);
+        auto logits = session.run(passes);
         CHECK(logits[0] == expected_logits(3));
         CHECK(logits[1] == expected_logits(5));
         CHECK(logits[2] == expected_logits(9));
-        CHECK(session.executor->run({&passes[0], 1})[0] == expected_logits(3));
-        CHECK(session.executor->run_greedy(passes) == std::vector(3, std::vector<int32_t>{3}));
+        CHECK(session.run({&passes[0], 1})[0] == expected_logits(3));
+        CHECK(session.run_greedy(passes) == std::vector(3, std::vector<int32_t>{3}));
     }
 }
 
@@ -81,8 +104,105 @@ TEST_CASE("many passes in flight keep their values apart", "[runtime]") {
         passes.push_back(tiny_batch(std::vector<int32_t>(static_cast<size_t>(1 + i % 8), i)));
         passes.back().is_prefill = passes.back().num_tokens() > 2;
     }
-    auto logits = session.executor->run(passes);
+    auto logits = session.run(passes);
     for (int i = 0; i < 500; ++i) REQUIRE(logits[static_cast<size_t>(i)] == expected_logits(i));
+}
+
+TEST_CASE("passes submitted and taken in any rhythm give what runs of them give", "[runtime]") {
+    std::mt19937 random(5);
+    TinyPlan tiny;
+    TinySession session(tiny);
+    for (int round = 0; round < 20; ++round) {
+        const std::vector<Batch> passes = random_passes(random, 40);
+        std::vector<PassResults> wanted;
+        std::vector<PassResult> results;
+        const Ticket first = session.executor->submit(passes[0], wanted.emplace_back());
+        while (results.size() < passes.size()) {
+            const bool submits = wanted.size() < passes.size() &&
+                                 (session.executor->in_flight() == 0 || random() % 2 == 0);
+            if (!submits) {
+                results.push_back(session.executor->take());
+                continue;
+            }
+            const auto one = static_cast<PassResults>(random() % 3);
+            const Ticket ticket = session.executor->submit(passes[wanted.size()], one);
+            CHECK(ticket == first + static_cast<Ticket>(wanted.size()));
+            wanted.push_back(one);
+        }
+        CHECK(session.executor->in_flight() == 0);
+        for (size_t i = 0; i < passes.size(); ++i) {
+            CHECK(results[i].ticket == first + static_cast<Ticket>(i));
+            CHECK(results[i].logits == (wanted[i] == PassResults::kLogits
+                                            ? expected_logits(static_cast<int32_t>(i))
+                                            : std::vector<float>{}));
+            CHECK(results[i].tokens == (wanted[i] == PassResults::kTokens
+                                            ? std::vector<int32_t>{3}
+                                            : std::vector<int32_t>{}));
+        }
+    }
+}
+
+TEST_CASE("a device begins the next pass while another is in the one before", "[runtime]") {
+    TinyPlan tiny;
+    ExecutorOptions options;
+    options.record_trace = true;
+    TinySession session(tiny, options, true,
+                        {counted_embedding, TinyPlan::kernels()[1], late_select});
+    begun = 0;
+    // Without the second pass the first does not end.
+    session.executor->submit(tiny_batch({1}), PassResults::kLogits);
+    session.executor->submit(tiny_batch({2}), PassResults::kLogits);
+    CHECK(session.executor->take().logits == expected_logits(1));
+    CHECK(session.executor->take().logits == expected_logits(2));
+    int64_t first_ends = 0, second_begins = INT64_MAX;
+    for (const TraceEvent& event : session.executor->trace().events) {
+        if (event.pass == 0) first_ends = std::max(first_ends, event.end_ns);
+        if (event.pass == 1) second_begins = std::min(second_begins, event.start_ns);
+    }
+    CHECK(second_begins < first_ends);
+}
+
+TEST_CASE("what fails in a pass is thrown in its turn, behind the results of all before it",
+          "[runtime]") {
+    for (size_t failing : {0, 1}) {  // the second gives the results
+        TinyPlan tiny;
+        tiny.programs[failing].kernels.resize(4);
+        for (codegen::Instruction& i : tiny.programs[failing].decode) i.kernel = 3;
+        TinySession session(tiny);
+        std::vector<Batch> passes(6, tiny_batch({7}));
+        passes[4].is_prefill = false;
+        for (const Batch& pass : passes) session.executor->submit(pass, PassResults::kLogits);
+        for (int i = 0; i < 4; ++i) CHECK(session.executor->take().logits == expected_logits(7));
+        const std::string message = message_of([&] { session.executor->take(); });
+        CHECK(message.find(fmt::format("kernel 3 of 3 on host[{}]", failing)) != std::string::npos);
+        CHECK_THROWS_AS(session.executor->take(), InternalError);
+        CHECK_THROWS_AS(session.executor->submit(passes[0], PassResults::kNone), InternalError);
+        CHECK_THROWS_AS(session.run(passes), InternalError);
+    }
+}
+
+TEST_CASE("an executor goes with passes in flight, and nobody waits", "[runtime]") {
+    const size_t before = count_threads();
+    for (int i = 0; i < 50; ++i) {
+        TinyPlan tiny;
+        TinySession session(tiny);
+        for (int p = 0; p < i % 9; ++p)
+            session.executor->submit(tiny_batch({p}), PassResults::kTokens);
+        if (i % 3 == 0 && session.executor->in_flight() > 0) session.executor->take();
+    }
+    CHECK(count_threads() == before);
+}
+
+TEST_CASE("a call that needs all passes taken says so while one is in flight", "[runtime]") {
+    TinyPlan tiny;
+    TinySession session(tiny);
+    const Batch batch = tiny_batch({1});
+    CHECK_THROWS_AS(session.executor->take(), InternalError);
+    session.executor->submit(batch, PassResults::kLogits);
+    CHECK_THROWS_AS(session.executor->trace(), InternalError);
+    CHECK_THROWS_AS(session.run({&batch, 1}), InternalError);
+    CHECK(session.executor->take().logits == expected_logits(1));
+    CHECK(session.run({&batch, 1})[0] == expected_logits(1));
 }
 
 TEST_CASE("a pass that wants no logits gives none", "[runtime]") {
@@ -90,7 +210,7 @@ TEST_CASE("a pass that wants no logits gives none", "[runtime]") {
     TinySession session(tiny);
     Batch batch = tiny_batch({1, 2});
     batch.output_rows.clear();
-    CHECK(session.executor->run({&batch, 1})[0].empty());
+    CHECK(session.run({&batch, 1})[0].empty());
 }
 
 TEST_CASE("counted bytes are those that crossed devices, and the trace holds them step by step",
@@ -102,7 +222,7 @@ TEST_CASE("counted bytes are those that crossed devices, and the trace holds the
         options.record_trace = true;
         TinySession session(tiny, options);
         Batch batch = tiny_batch({1, 2, 3});
-        session.executor->run({&batch, 1});
+        session.run({&batch, 1});
         int64_t x = 3 * 4 * 4;  // [3, 4] f32
         int64_t transfer = x, sum = 2 * x, gather = 1 * 2 * 4;
         CHECK(session.executor->transferred_bytes() == transfer + sum + gather);
@@ -143,7 +263,7 @@ TEST_CASE("values that no step sent stay unreadable even if the step list is bel
     kernels[1] = [](const uint64_t*, int64_t, int64_t, void*) {};
     TinySession session(tiny, {}, true, kernels);
     Batch batch = tiny_batch({1});
-    auto logits = session.executor->run({&batch, 1});
+    auto logits = session.run({&batch, 1});
     REQUIRE(logits[0].size() == 4);
     for (float logit : logits[0]) CHECK(std::isnan(logit));
 }
@@ -170,11 +290,11 @@ TEST_CASE("a collective that a member never reaches ends with its name, the step
         release_kernel = true;
     });
     Batch batch = tiny_batch({1});
-    std::string message = message_of([&] { session.executor->run({&batch, 1}); });
+    std::string message = message_of([&] { session.run({&batch, 1}); });
     later.join();
     CHECK(message.find("prefill step 1 (transfer of x)") != std::string::npos);
     CHECK(message.find("host[0] never reached") != std::string::npos);
-    CHECK_THROWS_AS(session.executor->run({&batch, 1}), InternalError);
+    CHECK_THROWS_AS(session.run({&batch, 1}), InternalError);
 }
 
 TEST_CASE("what one worker throws reaches the caller, and nobody waits for it", "[runtime]") {
@@ -184,7 +304,7 @@ TEST_CASE("what one worker throws reaches the caller, and nobody waits for it", 
     tiny.programs[1].prefill[0].kernel = 3;
     TinySession session(tiny);
     Batch batch = tiny_batch({1});
-    std::string message = message_of([&] { session.executor->run({&batch, 1}); });
+    std::string message = message_of([&] { session.run({&batch, 1}); });
     CHECK(message.find("kernel 3 of 3 on host[1]") != std::string::npos);
 }
 
@@ -202,7 +322,7 @@ TEST_CASE("an interrupt stops the run and leaves no threads", "[runtime]") {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             cancel.cancel();
         });
-        CHECK_THROWS_AS(session.executor->run(passes), Cancelled);
+        CHECK_THROWS_AS(session.run(passes), Cancelled);
         interrupt.join();
     }
     CHECK(count_threads() == before);
@@ -218,9 +338,7 @@ TEST_CASE("an all_reduce by a library that is not open is refused by name", "[ru
 TEST_CASE("a batch that breaks its rules is refused", "[runtime]") {
     TinyPlan tiny;
     TinySession session(tiny);
-    auto refused = [&](Batch batch) {
-        CHECK_THROWS_AS(session.executor->run({&batch, 1}), InternalError);
-    };
+    auto refused = [&](Batch batch) { CHECK_THROWS_AS(session.run({&batch, 1}), InternalError); };
     refused(tiny_batch({}));
     refused(tiny_batch(std::vector<int32_t>(9, 0)));
     Batch batch = tiny_batch({1, 2});
@@ -243,7 +361,7 @@ TEST_CASE("the trace as Perfetto's JSON has a track a device and an event a step
     options.record_trace = true;
     TinySession session(tiny, options);
     Batch batch = tiny_batch({1});
-    session.executor->run({&batch, 1});
+    session.run({&batch, 1});
     std::string json = trace_to_perfetto(session.executor->trace(), tiny.plan);
     CHECK(json.find("\"name\":\"host[1]\"") != std::string::npos);
     CHECK(json.find("prefill step 4 (all_reduce of p)") != std::string::npos);

@@ -234,6 +234,20 @@ TinySession::TinySession(const TinyPlan& tiny, ExecutorOptions options, bool poi
     executor = std::make_unique<Executor>(tiny.plan, tiny.programs, devices, *arenas, options);
 }
 
+std::vector<std::vector<float>> TinySession::run(std::span<const Batch> passes) {
+    std::vector<std::vector<float>> logits;
+    for (PassResult& result : executor->run(passes, PassResults::kLogits))
+        logits.push_back(std::move(result.logits));
+    return logits;
+}
+
+std::vector<std::vector<int32_t>> TinySession::run_greedy(std::span<const Batch> passes) {
+    std::vector<std::vector<int32_t>> tokens;
+    for (PassResult& result : executor->run(passes, PassResults::kTokens))
+        tokens.push_back(std::move(result.tokens));
+    return tokens;
+}
+
 Batch tiny_batch(std::vector<int32_t> tokens) {
     Batch batch;
     batch.token_ids = std::move(tokens);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "codegen/kernel/program.h"
@@ -45,6 +46,10 @@ struct TinySession {
 
     explicit TinySession(const TinyPlan& tiny, ExecutorOptions options = {}, bool poison = true,
                          const std::vector<codegen::HostEntry>& kernels = TinyPlan::kernels());
+
+    // Of each pass its logits, or its tokens.
+    std::vector<std::vector<float>> run(std::span<const Batch> passes);
+    std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
 };
 
 // One sequence in slot 0 with these tokens at positions 0, 1, ...; logits of the last token.
