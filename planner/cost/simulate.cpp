@@ -182,10 +182,12 @@ std::vector<size_t> host_widths(const Plan& plan) {
 // Fills each step's time alone; the result is the part of each that no domain slows.
 class StepTimes {
 public:
-    StepTimes(const Analysis& analysis, const Plan& plan, const LinkTable& links)
+    StepTimes(const Analysis& analysis, const Plan& plan, const Workload& workload,
+              const LinkTable& links)
         : plan_(plan),
+          workload_(workload),
           links_(links),
-          launches_(analysis, plan.machine, plan.workload),
+          launches_(analysis, plan.machine, workload),
           widths_(host_widths(plan)),
           group_of_(analysis.graph.ops.size(), 0) {
         for (size_t g = 0; g < analysis.groups.size(); ++g)
@@ -243,7 +245,7 @@ private:
             const importer::Value& value =
                 plan_.graph.value(phase.values[c.outputs[c.group.size() + m].index()].value);
             const WeightShard& weight = plan_.weights[c.weights[m].index()];
-            const int64_t bytes = value_bytes(value, 0, plan_.workload).at(point) +
+            const int64_t bytes = value_bytes(value, 0, workload_).at(point) +
                                   dtype_bytes(weight.dtype, weight.rows.size());
             const auto rate = static_cast<double>(
                 std::max<int64_t>(1, plan_.machine.device(c.group[m]).memory_bandwidth));
@@ -254,6 +256,7 @@ private:
     }
 
     const Plan& plan_;
+    const Workload& workload_;
     const LinkTable& links_;
     LaunchCosts launches_;
     std::vector<size_t> widths_, group_of_;
@@ -292,7 +295,7 @@ int64_t generated_tokens(const Workload& w) {
 
 void simulate(const Analysis& analysis, Plan& plan) {
     LinkTable links(plan.machine);
-    StepTimes times(analysis, plan, links);
+    StepTimes times(analysis, plan, plan.workload, links);
     std::vector<int64_t> fixed = times.predict(plan.prefill, true);
     Simulation prefill(plan, plan.prefill, links, fixed);
     int64_t first_pass = prefill.run();
@@ -310,6 +313,17 @@ void simulate(const Analysis& analysis, Plan& plan) {
     plan.prediction.decode_ns_per_token = decode.run();
     plan.prediction.decode_busy_ns = decode.busy();
     plan.prediction.objective_ns = row_of(plan.options.objective).score(token_times(plan, busiest));
+}
+
+DecodeTimes decode_times(const Analysis& analysis, const Plan& plan, int64_t sequences) {
+    const LinkTable links(plan.machine);
+    Workload workload = plan.workload;
+    workload.batch = sequences;
+    Phase phase = plan.decode;  // its steps' times are these
+    StepTimes times(analysis, plan, workload, links);
+    Simulation decode(plan, phase, links, times.predict(phase, false));
+    const int64_t whole = decode.run();
+    return {whole, decode.busy()};
 }
 
 }  // namespace cleave::planner

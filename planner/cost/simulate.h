@@ -6,12 +6,23 @@
 // Its objective_ns is what the objective's row (planner/plan/objective.h) makes of the times.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "planner/analysis/analysis.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {
 
 void simulate(const Analysis& analysis, Plan& plan);
+
+// One decode pass of the plan with a token of each of so many sequences, whatever its workload's
+// batch is.
+struct DecodeTimes {
+    int64_t whole_ns = 0;
+    std::vector<int64_t> busy_ns;  // by device
+};
+DecodeTimes decode_times(const Analysis& analysis, const Plan& plan, int64_t sequences);
 
 // Tokens generated after one prompt, which share its prefill time.
 int64_t generated_tokens(const Workload& workload);

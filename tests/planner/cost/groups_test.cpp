@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/groups.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "models/llama_graph.h"
+#include "planner/cost/simulate.h"
+#include "planner/machine/build_machine.h"
+#include "planner/planner.h"
+
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::planner;
+
+namespace {
+
+// Groups that go round a pipeline: each begins again when it has come out, a stage has one at a
+// time, first come, first served. Until all have come out once more, when nothing changes any more.
+int64_t played(const std::vector<int64_t>& stages, int64_t groups) {
+    constexpr int kRounds = 50;
+    std::vector<int64_t> free(stages.size(), 0), ready(static_cast<size_t>(groups), 0);
+    int64_t before = 0;
+    for (int round = 0; round < kRounds; ++round) {
+        before = ready[0];
+        for (int64_t& group : ready)
+            for (size_t s = 0; s < stages.size(); ++s)
+                group = free[s] = std::max(group, free[s]) + stages[s];
+    }
+    return ready[0] - before;
+}
+
+// By number of sequences: the longer of reading weights and computing, of each stage.
+struct Pipeline {
+    std::vector<int64_t> weights, each;
+    std::vector<int64_t> stages(int64_t sequences) const {
+        std::vector<int64_t> times;
+        for (size_t s = 0; s < weights.size(); ++s)
+            times.push_back(std::max(weights[s], sequences * each[s]));
+        return times;
+    }
+};
+
+Plan plan_of(const char* devices, int tp, int pp) {
+    const HostFacts facts{2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, ""};
+    Workload workload;
+    workload.batch = 64;
+    workload.context = 128;
+    workload.prompt_tokens = 64;
+    PlanOptions options;
+    options.tensor_parallel = tp;
+    options.pipeline_stages = pp;
+    return make_plan(models::build_llama_graph(*models::find_shape("llama-110m"), DType::kF32),
+                     build_machine(parse_devices(devices), facts), workload, options);
+}
+
+}  // namespace
+
+TEST_CASE("a round of groups takes what playing the pipeline takes", "[planner]") {
+    std::mt19937 random(3);
+    const auto draw = [&](int64_t most) {
+        return 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(most));
+    };
+    for (int i = 0; i < 2000; ++i) {
+        Pipeline pipeline;
+        const int64_t stages = draw(6), live = draw(64);
+        for (int64_t s = 0; s < stages; ++s) {
+            pipeline.weights.push_back(draw(1000));
+            pipeline.each.push_back(draw(60));
+        }
+        const auto pass_time = [&](int64_t sequences) {
+            const std::vector<int64_t> times = pipeline.stages(sequences);
+            return PassTime{std::accumulate(times.begin(), times.end(), int64_t{0}),
+                            *std::max_element(times.begin(), times.end())};
+        };
+        std::vector<int64_t> rounds;
+        for (int64_t g = 1; g <= std::min(stages, live); ++g) {
+            rounds.push_back(played(pipeline.stages((live + g - 1) / g), g));
+            REQUIRE(round_ns(live, g, pass_time) == rounds.back());
+        }
+        // Of all numbers the fewest within a twentieth of the best.
+        const int64_t best = best_groups(live, stages, pass_time);
+        const int64_t least = *std::min_element(rounds.begin(), rounds.end());
+        REQUIRE(rounds[static_cast<size_t>(best) - 1] * 100 <= least * 105);
+        for (int64_t g = 1; g < best; ++g)
+            REQUIRE(rounds[static_cast<size_t>(g) - 1] * 100 > least * 105);
+    }
+}
+
+TEST_CASE("a plan's decode takes what its own prediction says for its batch", "[planner]") {
+    const Plan plan = plan_of("host[0-3]", 2, 2);
+    const DecodeTimes times = decode_times(analyse(plan.graph), plan, plan.workload.batch);
+    CHECK(times.whole_ns == plan.prediction.decode_ns_per_token);
+    CHECK(times.busy_ns == plan.prediction.decode_busy_ns);
+    CHECK(decode_times(analyse(plan.graph), plan, 1).whole_ns < times.whole_ns);
+}
+
+TEST_CASE("a pipeline has several groups where decode computes, and one where it reads weights",
+          "[planner]") {
+    const Plan two = plan_of("host[0-1]", 1, 2), four = plan_of("host[0-3]", 1, 4);
+    // Each stage with a core of its own.
+    CHECK(groups_in_flight(two, 64, 1, 2) == 2);
+    CHECK(groups_in_flight(two, 2, 1, 2) == 1);
+    CHECK(groups_in_flight(two, 1, 1, 2) == 1);
+    CHECK(groups_in_flight(four, 64, 1, 4) > 2);
+    // Stages that have all cores each leave none for another group, nor does one stage.
+    CHECK(groups_in_flight(two, 64, 2, 2) == 1);
+    CHECK(groups_in_flight(plan_of("host[0-1]", 2, 1), 64, 1, 2) == 1);
+}
