@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/engine/pass_costs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planner/cost/groups.h"
+#include "planner/cost/simulate.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+// Spans of the stages in a simulated pass of `total_ns`: each begins with its first step.
+std::vector<double> stage_spans(const planner::Phase& phase, size_t stages, int64_t total_ns) {
+    std::vector<int64_t> begins(stages, total_ns);
+    for (const planner::Step& step : phase.steps) {
+        int64_t& begin = begins[static_cast<size_t>(step.stage)];
+        begin = std::min(begin, step.start_ns);
+    }
+    begins[0] = 0;
+    std::vector<double> spans(stages);
+    for (size_t s = 0; s < stages; ++s) {
+        int64_t end = s + 1 < stages ? begins[s + 1] : total_ns;
+        spans[s] = static_cast<double>(std::max<int64_t>(0, end - begins[s]));
+    }
+    return spans;
+}
+
+}  // namespace
+
+PassSize size_of(const Batch& batch) {
+    PassSize size{.tokens = batch.num_tokens(),
+                  .outputs = batch.num_outputs(),
+                  .is_prefill = batch.is_prefill};
+    for (int32_t position : batch.positions) size.keys += position + 1;
+    return size;
+}
+
+PassCosts::PassCosts(const planner::Plan& plan)
+    : plan_(plan), analysis_(planner::analyse(plan_.graph)) {}
+
+// Of a decode pass: `tokens` sequences with `keys` keys each. Of a prefill pass: one of the passes
+// of `outputs` prompts that are so long that a token sees `keys` keys on average.
+const std::vector<double>& PassCosts::at(const Node& node) {
+    auto [place, is_new] = known_.try_emplace(node);
+    if (!is_new) return place->second;
+    int64_t tokens = int64_t{1} << node[0], keys = int64_t{1} << node[1];
+    bool is_prefill = node[3] != 0;
+    planner::Workload& workload = plan_.workload;
+    if (is_prefill) {
+        int64_t outputs = std::min(int64_t{1} << node[2], tokens);
+        int64_t passes = std::max<int64_t>(1, 2 * keys * outputs / tokens);
+        workload.batch = outputs;
+        workload.prompt_tokens = passes * tokens / outputs;
+        workload.prefill_chunk = tokens;
+        workload.context = workload.prompt_tokens + 1;
+    } else {
+        workload.batch = tokens;
+        workload.prompt_tokens = workload.context = std::max<int64_t>(1, keys - 1);
+    }
+    workload.all_logits = false;
+    planner::simulate(analysis_, plan_);
+    int64_t total = plan_.prediction.decode_ns_per_token;
+    if (is_prefill) {
+        // The first pass alone: prefill_ns counts the passes that follow it, too.
+        total = 0;
+        for (const planner::Step& step : plan_.prefill.steps) {
+            total = std::max(total, step.start_ns + step.predicted_ns);
+        }
+    }
+    place->second = stage_spans(plan_.phase(is_prefill), plan_.stages.size(), total);
+    return place->second;
+}
+
+// Linear between powers of two of each size.
+std::vector<double> PassCosts::stage_ns(const PassSize& pass) {
+    double per_token = static_cast<double>(pass.keys) / static_cast<double>(pass.tokens);
+    std::array<double, 3> sizes{static_cast<double>(pass.tokens), std::max(1.0, per_token),
+                                std::max(1.0, static_cast<double>(pass.outputs))};
+    std::array<int, 3> low{};
+    std::array<double, 3> share{};
+    for (size_t i = 0; i < 3; ++i) {
+        low[i] = static_cast<int>(std::floor(std::log2(sizes[i])));
+        share[i] = sizes[i] / std::exp2(low[i]) - 1;
+    }
+    if (!pass.is_prefill) low[2] = 0, share[2] = 0;
+    std::vector<double> result(plan_.stages.size());
+    for (int corner = 0; corner < 8; ++corner) {
+        Node node{0, 0, 0, pass.is_prefill ? 1 : 0};
+        double weight = 1;
+        for (size_t i = 0; i < 3; ++i) {
+            int up = corner >> i & 1;
+            node[i] = low[i] + up;
+            weight *= up != 0 ? share[i] : 1 - share[i];
+        }
+        if (weight == 0) continue;
+        const std::vector<double>& spans = at(node);
+        for (size_t s = 0; s < result.size(); ++s) result[s] += weight * spans[s];
+    }
+    return result;
+}
+
+int64_t PassCosts::best_groups(int64_t sequences, int64_t past) {
+    auto pass_time = [&](int64_t rows) {
+        planner::PassTime time;
+        for (double span : stage_ns({rows, rows, rows * (past + 1), false})) {
+            auto ns = static_cast<int64_t>(span);
+            time.whole_ns += ns;
+            time.busiest_ns = std::max(time.busiest_ns, ns);
+        }
+        return time;
+    };
+    auto stages = static_cast<int64_t>(plan_.stages.size());
+    return planner::best_groups(sequences, stages, pass_time);
+}
+
+}  // namespace cleave::runtime

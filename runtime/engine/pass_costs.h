@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a pass of any size costs on a plan, by stage: the planner's own event simulation at the
+// pass's point of the workload. In: rows, logits and keys of a pass. Out: nanoseconds of each
+// stage. Simulates at powers of two and interpolates between them, so a long trace needs few
+// simulations. The same pass always costs the same. One thread uses an object at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "planner/analysis/analysis.h"
+#include "planner/plan/plan.h"
+#include "runtime/execute/batch.h"
+
+namespace cleave::runtime {
+
+struct PassSize {
+    int64_t tokens = 0;
+    int64_t outputs = 0;  // rows of logits
+    int64_t keys = 0;     // summed over tokens: the keys that each sees
+    bool is_prefill = false;
+};
+PassSize size_of(const Batch& batch);
+
+class PassCosts {
+public:
+    explicit PassCosts(const planner::Plan& plan);
+
+    // [stages]
+    std::vector<double> stage_ns(const PassSize& pass);
+
+    // How many groups in flight are worth having for `sequences` that decode, with `past` tokens
+    // each (planner/cost/groups.h). Stages work at once here, also those that share cores.
+    int64_t best_groups(int64_t sequences, int64_t past);
+
+private:
+    // Exponents of tokens and of keys a token, and of outputs in a prefill pass.
+    using Node = std::array<int, 4>;
+    const std::vector<double>& at(const Node& node);
+
+    planner::Plan plan_;
+    planner::Analysis analysis_;
+    std::map<Node, std::vector<double>> known_;
+};
+
+}  // namespace cleave::runtime
