@@ -128,7 +128,8 @@ struct SlabSpec {
 };
 
 // Args: x, [norm,] q_weight, [q_bias,] k_weight, [k_bias,] v_weight, [v_bias,] [q_norm,] [k_norm,]
-// [q_rope,] [k_rope,] q_out, kv, num_slots, context, rope_context, positions, slots, num_tokens.
+// [q_rope,] [k_rope,] q_out, kv, num_blocks, blocks, blocks_per_slot, rope_context, positions,
+// slots, num_tokens.
 struct QkvSpec {
     int64_t in = 0;
     int64_t q_heads = 0;
@@ -144,9 +145,9 @@ struct QkvSpec {
     bool operator==(const QkvSpec&) const = default;
 };
 
-// Args: q, kv, num_slots, context, out, positions, slots, num_tokens. GPUs: before the last,
-// sequence_starts and num_sequences where many tokens go together, or scratch where the keys are
-// split.
+// Args: q, kv, num_blocks, blocks, blocks_per_slot, out, positions, slots, num_tokens. GPUs: before
+// the last, sequence_starts and num_sequences where many tokens go together, or scratch where the
+// keys are split.
 struct AttentionSpec {
     importer::Range heads;  // query heads, numbered over the whole model
     int64_t group = 1;      // query heads of a KV head
@@ -183,7 +184,7 @@ struct RopeOnlySpec {
     bool operator==(const RopeOnlySpec&) const = default;
 };
 
-// Args: k, v, kv, num_slots, context, positions, slots.
+// Args: k, v, kv, num_blocks, blocks, blocks_per_slot, positions, slots.
 struct KvAppendSpec {
     importer::Range kv_heads;
     SlabSpec slab;

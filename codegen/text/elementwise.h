@@ -64,8 +64,7 @@ Kernel make_elementwise(const KvAppendSpec& s, Stub& stub) {
     w.arg(stub.x_pointer(), "k");
     w.arg(stub.x_pointer(), "v");
     w.arg("Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
+    write_block_table(w);
     w.arg("const i32*", "positions");
     w.arg("const i32*", "slots");
     return stub.finish_rows("kv_append");

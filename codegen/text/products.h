@@ -102,7 +102,8 @@ void write_parameters(const QkvSpec& s, Stub& stub) {
     if (s.k_rope) w.arg("const float*", "k_rope");
     w.arg(stub.out_pointer(), "q_out");
     w.arg("Config::Kv*", "kv");
-    for (const char* number : {"num_slots", "context", "rope_context"}) w.arg("i64", number);
+    write_block_table(w);
+    w.arg("i64", "rope_context");
     for (const char* array : {"positions", "slots"}) w.arg("const i32*", array);
     w.arg("i64", "num_tokens");
 }
@@ -133,7 +134,7 @@ void write_parameters(const AttentionSpec&, Stub& stub) {
     StubWriter& w = stub.writer;
     w.arg(stub.x_pointer(), "q");
     w.arg("const Config::Kv*", "kv");
-    for (const char* number : {"num_slots", "context"}) w.arg("i64", number);
+    write_block_table(w);
     w.arg(stub.out_pointer(), "out");
     for (const char* array : {"positions", "slots"}) w.arg("const i32*", array);
 }

@@ -62,6 +62,12 @@ void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
     w.type("Kv", element_type(slab.dtype, "the KV cache"));
 }
 
+void write_block_table(StubWriter& w) {
+    w.arg("i64", "num_blocks");
+    w.arg("const i32*", "blocks");
+    w.arg("i64", "blocks_per_slot");
+}
+
 void StubWriter::constant(std::string_view name, int64_t value) {
     config_.push_back(fmt::format("static constexpr i64 {} = {};", name, value));
 }

@@ -107,6 +107,8 @@ void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_
 void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_view name);
 // The part of a Config that every kernel over the KV cache has.
 void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head);
+// The parameters behind `kv`: blocks of the slab, and the block table.
+void write_block_table(StubWriter& w);
 
 // "36 items", "12 items a token".
 std::string describe_items(const Extent& items);

@@ -46,6 +46,19 @@ inline void bounds(KernelCase& c, DType narrow) {
     c.matrix_tolerance = std::max(narrowed_bound(narrow), c.tolerance);
 }
 
+// The cache as hosts arrange it, or GPUs; its slots' blocks are in random order.
+inline SlabPlace cache_place(bool host) {
+    return shuffled_place(kCacheSlots, kCacheContext, !host);
+}
+// The next arguments: a slab, and its block table. Returns the slab's operand.
+inline int add_cache(Draw& draw, const codegen::SlabSpec& slab, const SlabPlace& place) {
+    int kv = draw.c.add_arg(draw("kv", slab.dtype, slab_elements(slab, place)));
+    draw.c.add_arg(place.num_blocks);
+    draw.c.add_arg(GuardedBuffer::integers("blocks", place.blocks));
+    draw.c.add_arg(place.blocks_per_slot);
+    return kv;
+}
+
 void bounds(KernelCase& c, const MatrixForm& form);
 
 // The x of a product: activations, or what a launch prepared of them as the weights are staged.
@@ -79,7 +92,6 @@ KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t
                         importer::Activation activation, bool extras,
                         DType activations = DType::kF32, bool prepared = false,
                         bool beyond = false);
-// The cache as hosts arrange it, or GPUs.
 KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const RaggedBatch& batch,
                     QkvOptions options, DType activations = DType::kF32);
 

@@ -37,17 +37,16 @@ void make_sink(const AttentionSpec& s, const SlabPlace& place, GuardedBuffer& q,
     for (int64_t i = s.q.offset; i < q.count(); i += s.q.stride)
         for (int64_t head = 0; head < s.heads.end - s.heads.begin; ++head)
             q.set(i + head * s.slab.head_dim, kQuery);
-    for (int64_t slot = 0; slot < place.num_slots; ++slot)
+    for (int64_t slot = 0; slot < kCacheSlots; ++slot)
         for (int64_t head = 0; head < s.slab.heads; ++head)
-            for (int64_t position = 0; position < place.context; ++position) {
+            for (int64_t position = 0; position < kCacheContext; ++position) {
                 for (int64_t d = 0; d < s.slab.head_dim; ++d) {
                     const int64_t at = key_index(s.slab, place, slot, head, position, d);
                     kv.set(at, d > 0          ? kv.at(at) / 8
                                : position > 0 ? 0
                                               : kScore / s.scale / kQuery);
                 }
-                const int64_t first =
-                    value_index(s.slab, place.num_slots, place.context, slot, head, position);
+                const int64_t first = value_index(s.slab, place, slot, head, position);
                 for (int64_t d = 0; d < s.slab.v_head_dim; ++d)
                     kv.set(first + d, position > 0 ? kValue + kv.at(first + d) : 0);
             }
@@ -88,10 +87,9 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     c.counts = {tokens, 1, static_cast<int64_t>(c.starts.size())};
     c.starts.push_back(static_cast<int32_t>(tokens));
     int q = c.add_arg(draw("q", activations, tokens * s.q.stride, 2.0));
-    int kv = c.add_arg(draw("kv", dtype, slab_elements(s.slab, kCacheSlots, kCacheContext)));
-    c.add_arg(kCacheSlots);
-    c.add_arg(kCacheContext);
-    if (o.sink) make_sink(s, {kCacheSlots, kCacheContext, !host}, c.operand(q), c.operand(kv));
+    const SlabPlace place = cache_place(host);
+    int kv = add_cache(draw, s.slab, place);
+    if (o.sink) make_sink(s, place, c.operand(q), c.operand(kv));
     int out = draw.result("out", tokens * o.heads * o.v_head_dim);
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
@@ -101,8 +99,7 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
         for (int64_t h = 0; h < o.heads; ++h) {
             Row row =
                 read_row(c.operand(q), t, {s.q.stride, s.q.offset + h * o.head_dim}, o.head_dim);
-            Row y = attend(s, row, c.operand(kv), {kCacheSlots, kCacheContext, !host},
-                           batch.slots[static_cast<size_t>(t)],
+            Row y = attend(s, row, c.operand(kv), place, batch.slots[static_cast<size_t>(t)],
                            (o.first_head + h) / o.group - slab_first,
                            batch.positions[static_cast<size_t>(t)]);
             result.want.insert(result.want.end(), y.begin(), y.end());

@@ -111,9 +111,8 @@ KernelCase kv_append_case(bool host, DType dtype) {
     c.counts = {tokens, 1, 1};
     int k = c.add_arg(draw("k", DType::kF32, tokens * 32));
     int v = c.add_arg(draw("v", DType::kF32, tokens * 16));
-    int kv = c.add_arg(draw("kv", dtype, slab_elements(s.slab, kCacheSlots, kCacheContext)));
-    c.add_arg(kCacheSlots);
-    c.add_arg(kCacheContext);
+    const SlabPlace place = cache_place(host);
+    int kv = add_cache(draw, s.slab, place);
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
     KernelCase::Result result{kv, {}};
@@ -125,12 +124,11 @@ KernelCase kv_append_case(bool host, DType dtype) {
             Row key = read_row(c.operand(k), t, {32, 8 + h * 12}, 12);
             Row value = read_row(c.operand(v), t, {16, h * 8}, 8);
             for (int64_t i = 0; i < 12; ++i)
-                result.want[static_cast<size_t>(key_index(
-                    s.slab, {kCacheSlots, kCacheContext, !host}, slot, 1 + h, position, i))] =
+                result
+                    .want[static_cast<size_t>(key_index(s.slab, place, slot, 1 + h, position, i))] =
                     key[static_cast<size_t>(i)];
             std::copy(value.begin(), value.end(),
-                      result.want.begin() +
-                          value_index(s.slab, kCacheSlots, kCacheContext, slot, 1 + h, position));
+                      result.want.begin() + value_index(s.slab, place, slot, 1 + h, position));
         }
     c.results = {result};
     bounds(c, dtype);

@@ -223,9 +223,9 @@ std::string qkv_name(const MatrixForm& form, DType kv_dtype, int64_t tokens, con
         o.prepared ? ", prepared" : "", o.beyond ? ", beyond f16" : "", activations);
 }
 
-// Sizes of the cache, and where its rows go.
+// Positions of the rope's tables, and where rows of the cache go.
 void add_batch(KernelCase& c, const RaggedBatch& batch) {
-    for (int64_t n : {kCacheSlots, kCacheContext, kCacheContext}) c.add_arg(n);
+    c.add_arg(kCacheContext);
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
     c.add_arg(batch.num_tokens());
@@ -290,7 +290,8 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     c.args.push_back({table, 0});
     c.args.push_back({table, 0});
     int q_out = draw.result("q_out", tokens * o.q_heads * o.head_dim);
-    int kv = c.add_arg(draw("kv", kv_dtype, slab_elements(s.slab, kCacheSlots, kCacheContext)));
+    const SlabPlace place = cache_place(host);
+    int kv = add_cache(draw, s.slab, place);
     add_batch(c, batch);
 
     KernelCase::Result queries{q_out, {}, o.head_dim}, cache{kv, {}};
@@ -316,10 +317,10 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
         for (int64_t h = 0; h < o.kv_heads; ++h) {
             Row key = finish(head_of(k, kb, h, o.head_dim), kn, 0.0);
             Row value = head_of(v, vb, h, o.v_head_dim);
-            int64_t v_at = value_index(s.slab, kCacheSlots, kCacheContext, slot, 1 + h, position);
+            int64_t v_at = value_index(s.slab, place, slot, 1 + h, position);
             for (int64_t i = 0; i < o.head_dim; ++i)
-                cache.want[static_cast<size_t>(key_index(
-                    s.slab, {kCacheSlots, kCacheContext, !host}, slot, 1 + h, position, i))] =
+                cache
+                    .want[static_cast<size_t>(key_index(s.slab, place, slot, 1 + h, position, i))] =
                     key[static_cast<size_t>(i)];
             std::copy(value.begin(), value.end(), cache.want.begin() + v_at);
         }

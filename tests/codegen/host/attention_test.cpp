@@ -23,8 +23,10 @@ void check_attention(const AttentionSpec& s, const RaggedBatch& batch, int64_t c
     std::mt19937 rng(static_cast<uint32_t>(context + s.heads.size()));
     int64_t tokens = batch.num_tokens(), heads = s.heads.size();
     auto q = GuardedBuffer::random("q", DType::kF32, tokens * s.q.stride, rng, 3.0);
-    auto kv =
-        GuardedBuffer::random("kv", s.slab.dtype, slab_elements(s.slab, kSlots, context), rng);
+    const SlabPlace place = shuffled_place(kSlots, context);
+    auto kv = GuardedBuffer::random("kv", s.slab.dtype, slab_elements(s.slab, place), rng);
+    poison_free_blocks(kv, s.slab, place);
+    auto blocks = GuardedBuffer::integers("blocks", place.blocks);
     auto out = GuardedBuffer::output("out", tokens * heads * s.slab.v_head_dim);
     auto positions = GuardedBuffer::integers("positions", batch.positions);
     auto slots = GuardedBuffer::integers("slots", batch.slots);
@@ -35,16 +37,17 @@ void check_attention(const AttentionSpec& s, const RaggedBatch& batch, int64_t c
             Row row =
                 read_row(q, t, {s.q.stride, s.q.offset + h * s.slab.head_dim}, s.slab.head_dim);
             int64_t kv_head = (s.heads.begin + h) / s.group - s.slab.first_head;
-            Row y = attend(s, row, kv, {kSlots, context}, batch.slots[static_cast<size_t>(t)],
-                           kv_head, batch.positions[static_cast<size_t>(t)]);
+            Row y = attend(s, row, kv, place, batch.slots[static_cast<size_t>(t)], kv_head,
+                           batch.positions[static_cast<size_t>(t)]);
             want.insert(want.end(), y.begin(), y.end());
         }
     }
     Kernel kernel =
         make_host_kernel(s, KernelKind::kAttention, {"attention"}, HostTarget{threads, {}});
     run_kernel(kernel,
-               {q.word(), kv.word(), uint64_t{kSlots}, static_cast<uint64_t>(context), out.word(),
-                positions.word(), slots.word(), static_cast<uint64_t>(tokens)},
+               {q.word(), kv.word(), static_cast<uint64_t>(place.num_blocks), blocks.word(),
+                static_cast<uint64_t>(place.blocks_per_slot), out.word(), positions.word(),
+                slots.word(), static_cast<uint64_t>(tokens)},
                {tokens, 1, 1}, rng);
     check_close(out, want, 2e-5);
 }

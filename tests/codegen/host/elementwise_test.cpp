@@ -94,16 +94,18 @@ TEST_CASE("rope alone turns every head by its token's position", "[codegen]") {
 
 TEST_CASE("an append alone writes its tokens' rows of the slab and no other", "[codegen]") {
     std::mt19937 rng(4);
-    constexpr int64_t kContext = 9, kSlots = 2;
+    constexpr int64_t kContext = 40, kSlots = 2;
     for (DType dtype : kElementTypes) {
         KvAppendSpec s;
         s.kv_heads = {2, 4};
         s.slab = {6, 4, 3, 1, dtype};
         s.k = {15, 2};
         s.v = {9, 1};
-        RaggedBatch batch = RaggedBatch().add(1, 3, 4).add(0, 8, 1);
+        RaggedBatch batch = RaggedBatch().add(1, 14, 4).add(0, 8, 1);
         auto k = draw("k", kTokens * 15, rng), v = draw("v", kTokens * 9, rng);
-        auto kv = GuardedBuffer::random("kv", dtype, slab_elements(s.slab, kSlots, kContext), rng);
+        const SlabPlace place = shuffled_place(kSlots, kContext);
+        auto kv = GuardedBuffer::random("kv", dtype, slab_elements(s.slab, place), rng);
+        auto blocks = GuardedBuffer::integers("blocks", place.blocks);
         auto positions = GuardedBuffer::integers("positions", batch.positions);
         auto slots = GuardedBuffer::integers("slots", batch.slots);
         std::vector<double> want;
@@ -114,15 +116,15 @@ TEST_CASE("an append alone writes its tokens' rows of the slab and no other", "[
                      position = batch.positions[static_cast<size_t>(t)];
                 Row row = read_row(k, t, {15, 2 + h * 6}, 6);
                 for (size_t i = 0; i < row.size(); ++i)
-                    want[static_cast<size_t>(key_index(s.slab, kContext, slot, h + 1, position,
+                    want[static_cast<size_t>(key_index(s.slab, place, slot, h + 1, position,
                                                        static_cast<int64_t>(i)))] = row[i];
                 row = read_row(v, t, {9, 1 + h * 4}, 4);
-                std::copy(
-                    row.begin(), row.end(),
-                    want.begin() + value_index(s.slab, kSlots, kContext, slot, h + 1, position));
+                std::copy(row.begin(), row.end(),
+                          want.begin() + value_index(s.slab, place, slot, h + 1, position));
             }
         run(s, KernelKind::kKvAppend,
-            {k.word(), v.word(), kv.word(), kSlots, kContext, positions.word(), slots.word()},
+            {k.word(), v.word(), kv.word(), static_cast<uint64_t>(place.num_blocks), blocks.word(),
+             static_cast<uint64_t>(place.blocks_per_slot), positions.word(), slots.word()},
             {kTokens, 1, 1}, rng);
         check_close(kv, want, dtype == DType::kF32 ? 0.0 : dtype == DType::kF16 ? 5e-4 : 4e-3);
     }

@@ -52,8 +52,9 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
     int64_t tokens = batch.num_tokens();
     QkvData d = make_data(s, tokens, rng);
     auto q_out = GuardedBuffer::output("q_out", tokens * s.q_heads * s.slab.head_dim);
-    auto kv = GuardedBuffer::random("kv", s.slab.dtype,
-                                    slab_elements(s.slab, kQkvSlots, kQkvContext), rng);
+    const SlabPlace place = shuffled_place(kQkvSlots, kQkvContext);
+    auto kv = GuardedBuffer::random("kv", s.slab.dtype, slab_elements(s.slab, place), rng);
+    auto blocks = GuardedBuffer::integers("blocks", place.blocks);
     auto positions = GuardedBuffer::integers("positions", batch.positions);
     auto slots = GuardedBuffer::integers("slots", batch.slots);
 
@@ -70,8 +71,9 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
     if (s.q_rope) args.push_back(d.table.word());
     if (s.k_rope) args.push_back(d.table.word());
     for (uint64_t word :
-         {q_out.word(), kv.word(), uint64_t{kQkvSlots}, uint64_t{kQkvContext},
-          uint64_t{kQkvContext}, positions.word(), slots.word(), static_cast<uint64_t>(tokens)})
+         {q_out.word(), kv.word(), static_cast<uint64_t>(place.num_blocks), blocks.word(),
+          static_cast<uint64_t>(place.blocks_per_slot), uint64_t{kQkvContext}, positions.word(),
+          slots.word(), static_cast<uint64_t>(tokens)})
         args.push_back(word);
 
     std::vector<double> q_want(static_cast<size_t>(q_out.count())), kv_want;
@@ -93,12 +95,11 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
             if (s.k_norm) rms_norm(k, d.k_norm, s.k_norm->epsilon, s.k_norm->offset);
             if (s.k_rope) rope(k, *s.k_rope, d.table, kQkvContext, position);
             for (size_t i = 0; i < k.size(); ++i)
-                kv_want[static_cast<size_t>(key_index(s.slab, kQkvContext, slot, in_slab, position,
+                kv_want[static_cast<size_t>(key_index(s.slab, place, slot, in_slab, position,
                                                       static_cast<int64_t>(i)))] = k[i];
             Row v = head_of(d.v, s.v_bias, d.v_bias, h, s.slab.v_head_dim, x);
             std::copy(v.begin(), v.end(),
-                      kv_want.begin() +
-                          value_index(s.slab, kQkvSlots, kQkvContext, slot, in_slab, position));
+                      kv_want.begin() + value_index(s.slab, place, slot, in_slab, position));
         }
     }
     Kernel kernel = make_host_kernel(s, KernelKind::kNormQkvRopeAppend, {"linear", "kv_append"},

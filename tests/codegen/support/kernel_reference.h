@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "codegen/kernel/spec.h"
@@ -77,32 +78,76 @@ inline double activate(importer::Activation activation, double x) {
     return 0.0;
 }
 
-// Elements of a slab: keys [slots, heads, context] in blocks of up to 16 positions, feature by
-// feature (templates/host/kv_cache.h), then values [slots, heads, context, v_head_dim].
-inline int64_t key_index(const codegen::SlabSpec& s, int64_t context, int64_t slot, int64_t head,
-                         int64_t position, int64_t feature) {
-    constexpr int64_t kBlock = 16;
-    int64_t first = position / kBlock * kBlock, width = std::min(kBlock, context - first);
-    return ((slot * s.heads + head) * context + first) * s.head_dim + feature * width + position -
-           first;
-}
-// The slab of a device: GPUs keep keys as rows, hosts in those blocks.
+// Where a slab's elements are: K [kv_heads, num_blocks, 16, head_dim], then V [kv_heads,
+// num_blocks, 16, v_head_dim]. Within a block GPUs keep keys as rows, hosts feature by feature.
 struct SlabPlace {
-    int64_t num_slots, context;
+    static constexpr int64_t kBlock = 16;
+    int64_t num_blocks = 0, blocks_per_slot = 0;
+    std::vector<int32_t> blocks;  // [slots, blocks_per_slot]
     bool key_rows = false;
+
+    int64_t num_slots() const { return static_cast<int64_t>(blocks.size()) / blocks_per_slot; }
+    // Position 0 of the block with `position`, among the positions of all heads.
+    int64_t block_row(int64_t slot, int64_t head, int64_t position) const {
+        const int32_t block =
+            blocks.at(static_cast<size_t>(slot * blocks_per_slot + position / kBlock));
+        return (head * num_blocks + block) * kBlock;
+    }
 };
+
+// The table that gives the slots their blocks in order.
+inline SlabPlace identity_place(int64_t slots, int64_t context, bool key_rows = false) {
+    const int64_t per_slot = (context + SlabPlace::kBlock - 1) / SlabPlace::kBlock;
+    SlabPlace place{1 + slots * per_slot, per_slot, {}, key_rows};
+    for (int64_t i = 0; i < slots * per_slot; ++i)
+        place.blocks.push_back(static_cast<int32_t>(1 + i));
+    return place;
+}
+
+// The slots' blocks in random order; two blocks belong to no slot, block 0 and another.
+inline SlabPlace shuffled_place(int64_t slots, int64_t context, bool key_rows = false) {
+    SlabPlace place = identity_place(slots, context, key_rows);
+    ++place.num_blocks;
+    std::mt19937 rng(static_cast<uint32_t>(slots * 1000 + context));
+    place.blocks.push_back(static_cast<int32_t>(place.num_blocks - 1));
+    std::shuffle(place.blocks.begin(), place.blocks.end(), rng);
+    place.blocks.pop_back();
+    return place;
+}
+
 inline int64_t key_index(const codegen::SlabSpec& s, const SlabPlace& place, int64_t slot,
                          int64_t head, int64_t position, int64_t feature) {
-    if (!place.key_rows) return key_index(s, place.context, slot, head, position, feature);
-    return ((slot * s.heads + head) * place.context + position) * s.head_dim + feature;
+    const int64_t first = place.block_row(slot, head, position) * s.head_dim;
+    const int64_t row = position % SlabPlace::kBlock;
+    return first +
+           (place.key_rows ? row * s.head_dim + feature : feature * SlabPlace::kBlock + row);
 }
-inline int64_t value_index(const codegen::SlabSpec& s, int64_t num_slots, int64_t context,
-                           int64_t slot, int64_t head, int64_t position) {
-    return num_slots * s.heads * context * s.head_dim +
-           ((slot * s.heads + head) * context + position) * s.v_head_dim;
+inline int64_t value_index(const codegen::SlabSpec& s, const SlabPlace& place, int64_t slot,
+                           int64_t head, int64_t position) {
+    const int64_t row = place.block_row(slot, head, position) + position % SlabPlace::kBlock;
+    return s.heads * place.num_blocks * SlabPlace::kBlock * s.head_dim + row * s.v_head_dim;
 }
-inline int64_t slab_elements(const codegen::SlabSpec& s, int64_t num_slots, int64_t context) {
-    return num_slots * s.heads * context * (s.head_dim + s.v_head_dim);
+inline int64_t slab_elements(const codegen::SlabSpec& s, const SlabPlace& place) {
+    return s.heads * place.num_blocks * SlabPlace::kBlock * (s.head_dim + s.v_head_dim);
+}
+
+// NaN in every block that no slot has.
+inline void poison_free_blocks(GuardedBuffer& kv, const codegen::SlabSpec& s,
+                               const SlabPlace& place) {
+    auto fill = [&](int64_t first, int64_t count) {
+        for (int64_t i = 0; i < count; ++i)
+            kv.set(first + i, std::numeric_limits<double>::quiet_NaN());
+    };
+    const int64_t keys = SlabPlace::kBlock * s.head_dim, values = SlabPlace::kBlock * s.v_head_dim;
+    for (int64_t block = 0; block < place.num_blocks; ++block) {
+        if (std::find(place.blocks.begin(), place.blocks.end(), block) != place.blocks.end())
+            continue;
+        for (int64_t head = 0; head < s.heads; ++head) {
+            fill((head * place.num_blocks + block) * keys, keys);
+            fill(s.heads * place.num_blocks * keys + (head * place.num_blocks + block) * values,
+                 values);
+        }
+    }
 }
 
 // Softmax over the keys that the query sees, in double.
@@ -124,7 +169,7 @@ inline Row attend(const codegen::AttentionSpec& s, const Row& q, const GuardedBu
     for (double& score : scores) total += score = std::exp(score - top);
     Row out(static_cast<size_t>(s.slab.v_head_dim));
     for (int64_t key = first; key <= position; ++key) {
-        int64_t at = value_index(s.slab, place.num_slots, place.context, slot, kv_head, key);
+        int64_t at = value_index(s.slab, place, slot, kv_head, key);
         double p = scores[static_cast<size_t>(key - first)] / total;
         for (size_t i = 0; i < out.size(); ++i) out[i] += p * kv.at(at + static_cast<int64_t>(i));
     }
