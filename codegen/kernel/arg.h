@@ -13,14 +13,15 @@
 
 namespace cleave::codegen {
 
-// The batch as every device has it: int32 arrays and counts. The key of a token sees positions 0 ..
-// its own in its slot of the KV slab.
+// The batch as every device has it: int32 arrays and counts. A token sees positions 0 .. its own of
+// its slot.
 enum class BatchField : uint8_t {
     kTokenIds,        // [num_tokens]
     kPositions,       // [num_tokens]
-    kSlots,           // [num_tokens], cache slot of the token's sequence
+    kSlots,           // [num_tokens], the sequence's row of the block table
     kSequenceStarts,  // [num_sequences + 1], first token of each sequence in this pass
     kOutputRows,      // [num_outputs], tokens whose logits are wanted
+    kBlocks,          // [batch, blocks_per_slot], the block table, on devices with KV slabs
     kNumTokens,       // counts: passed by value
     kNumOutputs,
     kNumSequences,

@@ -117,7 +117,9 @@ struct RopeSpec {
     bool operator==(const RopeSpec&) const = default;
 };
 
-// Part of the KV cache that a step touches, and the slab it lies in.
+// Part of the KV cache that a step touches, and the slab it lies in. A slab is
+// [heads, num_blocks, planner::kKvBlock, head_dim] of keys, then as much of values. Position p of a
+// slot is position p % kKvBlock of block blocks[slot * blocks_per_slot + p / kKvBlock].
 struct SlabSpec {
     int64_t head_dim = 0, v_head_dim = 0;
     int64_t heads = 0;       // of the slab

@@ -211,9 +211,7 @@ Lowered lower_qkv(const StepReader& s) {
     if (q.rope) args.push_back(s.rope_arg(*q.rope, "q_rope"));
     if (k.rope) args.push_back(s.rope_arg(*k.rope, "k_rope"));
     args.push_back(s.output_arg(q_out.value, "q_out"));
-    args.push_back(s.kv_arg());
-    args.push_back(immediate_arg(s.num_slots(), "num_slots"));
-    args.push_back(immediate_arg(s.context(), "context"));
+    s.add_kv_args(args);
     args.push_back(immediate_arg(s.context(), "rope_context"));
     args.push_back(batch_arg(BatchField::kPositions, "positions"));
     args.push_back(batch_arg(BatchField::kSlots, "slots"));
@@ -238,11 +236,13 @@ Lowered lower_attention(const StepReader& s) {
     spec.softcap = attrs.softcap;
     spec.prefill = s.is_prefill();
     spec.q = s.view(op.inputs[0], spec.heads.begin * spec.slab.head_dim);
-    return {spec,
-            {s.input_arg(op.inputs[0], "q"), s.kv_arg(), immediate_arg(s.num_slots(), "num_slots"),
-             immediate_arg(s.context(), "context"), s.output_arg("out"),
-             batch_arg(BatchField::kPositions, "positions"), batch_arg(BatchField::kSlots, "slots"),
-             count_arg(RowCount::kTokens)}};
+    std::vector<Arg> args = {s.input_arg(op.inputs[0], "q")};
+    s.add_kv_args(args);
+    args.push_back(s.output_arg("out"));
+    args.push_back(batch_arg(BatchField::kPositions, "positions"));
+    args.push_back(batch_arg(BatchField::kSlots, "slots"));
+    args.push_back(count_arg(RowCount::kTokens));
+    return {spec, args};
 }
 
 // ---- Operators that stand alone: the step's first, and those behind it
@@ -289,11 +289,11 @@ Lowered lower_kv_append(const StepReader& s) {
     spec.kv_heads = slab.kv_heads;
     spec.k = s.view(op.inputs[0], slab.kv_heads.begin * slab.head_dim);
     spec.v = s.view(op.inputs[1], slab.kv_heads.begin * slab.v_head_dim);
-    return {
-        spec,
-        {s.input_arg(op.inputs[0], "k"), s.input_arg(op.inputs[1], "v"), s.kv_arg(),
-         immediate_arg(s.num_slots(), "num_slots"), immediate_arg(s.context(), "context"),
-         batch_arg(BatchField::kPositions, "positions"), batch_arg(BatchField::kSlots, "slots")}};
+    std::vector<Arg> args = {s.input_arg(op.inputs[0], "k"), s.input_arg(op.inputs[1], "v")};
+    s.add_kv_args(args);
+    args.push_back(batch_arg(BatchField::kPositions, "positions"));
+    args.push_back(batch_arg(BatchField::kSlots, "slots"));
+    return {spec, args};
 }
 
 Lowered lower_gated_activation(const StepReader& s) {

@@ -185,6 +185,11 @@ Arg StepReader::rope_arg(const Op& op, std::string name) const {
     throw InternalError(op.name + " lacks its rope table on its device");
 }
 
-Arg StepReader::kv_arg() const { return make_arg(ArgKind::kKv, compute_.kv.value, "kv"); }
+void StepReader::add_kv_args(std::vector<Arg>& args) const {
+    args.push_back(make_arg(ArgKind::kKv, compute_.kv.value, "kv"));
+    args.push_back(immediate_arg(plan_.kv_pool.num_blocks, "num_blocks"));
+    args.push_back(batch_arg(BatchField::kBlocks, "blocks"));
+    args.push_back(immediate_arg(plan_.workload.blocks_per_slot(), "blocks_per_slot"));
+}
 
 }  // namespace cleave::codegen

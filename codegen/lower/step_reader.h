@@ -21,7 +21,6 @@ public:
 
     const planner::Compute& compute() const { return compute_; }
     bool is_prefill() const { return is_prefill_; }
-    int64_t num_slots() const { return plan_.workload.batch; }
     int64_t context() const { return plan_.workload.context; }
     // Kinds of the operators, in order; ONNX types over tensors.
     std::vector<std::string> fused() const;
@@ -73,7 +72,8 @@ public:
     }
     Arg weight_arg(const importer::Op& op, size_t i, std::string name) const;
     Arg rope_arg(const importer::Op& op, std::string name) const;
-    Arg kv_arg() const;
+    // kv, num_blocks, blocks, blocks_per_slot.
+    void add_kv_args(std::vector<Arg>& args) const;
 
 private:
     planner::PlacedId find_placed(const std::vector<planner::PlacedId>& ids,

@@ -19,9 +19,10 @@ namespace cleave::planner {
 
 using namespace importer;
 
-int64_t kv_slab_bytes(int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, const Workload& w) {
+int64_t kv_slab_bytes(int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, const Workload& w,
+                      int64_t num_blocks) {
     CLEAVE_CHECK(w.kv_dtype.has_value()) << "the planner resolves the KV dtype first";
-    return dtype_bytes(*w.kv_dtype, w.batch * kv_heads * w.context * (head_dim + v_head_dim));
+    return dtype_bytes(*w.kv_dtype, kv_heads * num_blocks * kKvBlock * (head_dim + v_head_dim));
 }
 
 int64_t rope_bytes(const RopeTable& table, const Workload& w) {
@@ -91,10 +92,13 @@ private:
         for (RopeShard& s : plan_.rope_tables)
             s.buffer = append(s.device, BufferRole::kConstant,
                               rope_bytes(plan_.graph.rope_table(s.table), plan_.workload));
+        if (plan_.kv_slabs.empty()) return;
+        const int64_t num_blocks = plan_.workload.pool_blocks();
+        plan_.kv_pool = {num_blocks};
         for (KvSlab& s : plan_.kv_slabs)
-            s.buffer =
-                append(s.device, BufferRole::kKvSlab,
-                       kv_slab_bytes(s.kv_heads.size(), s.head_dim, s.v_head_dim, plan_.workload));
+            s.buffer = append(s.device, BufferRole::kKvSlab,
+                              kv_slab_bytes(s.kv_heads.size(), s.head_dim, s.v_head_dim,
+                                            plan_.workload, num_blocks));
     }
 
     void batch(DeviceId device) {
@@ -102,6 +106,8 @@ private:
             const BufferId id = append(device, array.role, array.bytes());
             if (array.role == BufferRole::kTokenIds) token_ids_.push_back(id);
         }
+        if (has_kv(plan_, device))
+            append(device, BufferRole::kBlockTable, block_table(plan_.workload).bytes());
     }
 
     int64_t size_of(const PlacedValue& p) const {
@@ -288,7 +294,7 @@ private:
 int64_t batch_bytes(const Workload& workload) {
     int64_t bytes = 0;
     for (const BatchBuffer& array : batch_buffers(workload)) bytes += align_up(array.bytes());
-    return bytes;
+    return bytes + align_up(block_table(workload).bytes());
 }
 
 void assign_memory(Plan& plan) { Assigner(plan).run(); }

@@ -304,6 +304,7 @@ void put(const Plan& p, pb::Plan* out) {
     for (const auto& item : p.buffers) put(item, out->add_buffers());
     for (const auto& item : p.weights) put(item, out->add_weights());
     for (const auto& item : p.rope_tables) put(item, out->add_rope_tables());
+    out->set_kv_pool_blocks(p.kv_pool.num_blocks);
     for (const auto& item : p.kv_slabs) put(item, out->add_kv_slabs());
     put(p.prefill, out->mutable_prefill());
     put(p.decode, out->mutable_decode());
@@ -322,6 +323,7 @@ void take(const pb::Plan& in, Plan& p) {
     for (const auto& item : in.buffers()) take(item, p.buffers.emplace_back());
     for (const auto& item : in.weights()) take(item, p.weights.emplace_back());
     for (const auto& item : in.rope_tables()) take(item, p.rope_tables.emplace_back());
+    p.kv_pool.num_blocks = in.kv_pool_blocks();
     for (const auto& item : in.kv_slabs()) take(item, p.kv_slabs.emplace_back());
     take(in.prefill(), p.prefill);
     take(in.decode(), p.decode);

@@ -136,6 +136,7 @@ void put(const Workload& w, pb::Workload* out) {
     out->set_batch(w.batch);
     out->set_prompt_tokens(w.prompt_tokens);
     out->set_context(w.context);
+    out->set_kv_tokens(w.kv_tokens);
     out->set_prefill_chunk(w.prefill_chunk);
     out->set_all_logits(w.all_logits);
     if (w.dtype) out->set_dtype(static_cast<uint32_t>(*w.dtype));
@@ -146,6 +147,7 @@ void take(const pb::Workload& in, Workload& w) {
     w.batch = in.batch();
     w.prompt_tokens = in.prompt_tokens();
     w.context = in.context();
+    w.kv_tokens = in.kv_tokens();
     w.prefill_chunk = in.prefill_chunk();
     w.all_logits = in.all_logits();
     if (in.has_dtype()) take(in.dtype(), w.dtype.emplace());

@@ -65,6 +65,7 @@ enum class BufferRole : uint8_t {
     kSlots,
     kSequenceStarts,
     kOutputRows,
+    kBlockTable,    // of a device with KV slabs: int32 [Workload::batch, blocks_per_slot()]
     kExchange,      // payloads on their way through memory of the host
     kPeerPayloads,  // payloads that peers read (planner/cost/peer_exchange.h)
     kPeerSignals,   // and the words by which they announce them
@@ -97,8 +98,15 @@ struct RopeShard {
     BufferId buffer;
 };
 
-// Some KV heads of one layer on a device. K [num_slots, kv_heads.size(), context, head_dim], then V
-// with v_head_dim, of the workload's kv_dtype.
+// The KV cache is a pool of blocks of kKvBlock positions. A block id means the same positions in
+// every slab of every device. Block 0 is no sequence's: padding is written there and nobody reads
+// it. Row s of the block table has the blocks of slot s in the order of its positions.
+struct KvPool {
+    int64_t num_blocks = 0;  // 0: the graph has no KV cache
+};
+
+// Some KV heads of one layer on a device: K [kv_heads.size(), num_blocks, kKvBlock, head_dim], then
+// V with v_head_dim, of the workload's kv_dtype.
 struct KvSlab {
     ValueId state;
     DeviceId device;
@@ -336,6 +344,7 @@ struct PlanBody {
     std::vector<Buffer> buffers;
     std::vector<WeightShard> weights;
     std::vector<RopeShard> rope_tables;
+    KvPool kv_pool;
     std::vector<KvSlab> kv_slabs;
     Phase prefill, decode;
     std::vector<DeviceMemory> memory;  // one per device, in device order
@@ -347,7 +356,7 @@ struct PlanBody {
 };
 
 struct Plan : PlanRequest, PlanBody {
-    static constexpr int kFormatVersion = 2;
+    static constexpr int kFormatVersion = 3;
 };
 
 std::string_view kernel_kind_name(KernelKind kind);

@@ -27,7 +27,7 @@ std::string_view arena_name(Arena arena) {
 }
 
 std::string_view buffer_role_name(BufferRole role) {
-    static constexpr std::array<std::string_view, 14> kNames{"constant",
+    static constexpr std::array<std::string_view, 15> kNames{"constant",
                                                              "kv",
                                                              "activations",
                                                              "input",
@@ -37,6 +37,7 @@ std::string_view buffer_role_name(BufferRole role) {
                                                              "batch.slots",
                                                              "batch.sequence_starts",
                                                              "batch.output_rows",
+                                                             "batch.blocks",
                                                              "staging.exchange",
                                                              "staging.peers",
                                                              "staging.signals",

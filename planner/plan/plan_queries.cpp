@@ -234,6 +234,26 @@ std::array<BatchBuffer, 5> batch_buffers(const Workload& w) {
              {BufferRole::kOutputRows, w.max_outputs()}}};
 }
 
+BatchBuffer block_table(const Workload& w) {
+    return {BufferRole::kBlockTable, w.batch * w.blocks_per_slot()};
+}
+
+bool has_kv(const Plan& plan, DeviceId device) {
+    return std::any_of(plan.kv_slabs.begin(), plan.kv_slabs.end(),
+                       [&](const KvSlab& s) { return s.device == device; });
+}
+
+int64_t longest_window(const Graph& graph) {
+    int64_t longest = 0;
+    for (const importer::Op& op : graph.ops) {
+        if (op.kind != importer::OpKind::kAttention) continue;
+        const int64_t window = op.as<importer::AttentionAttrs>().window;
+        if (window <= 0) return 0;
+        longest = std::max(longest, window);
+    }
+    return longest;
+}
+
 std::vector<int64_t> core_shares(const Plan& plan, int64_t cores) {
     const auto on_cores = [&](DeviceId id) { return is_on_cores(plan.machine.device(id).kind); };
     std::vector<int64_t> shares(plan.machine.devices.size(), 0);

@@ -55,6 +55,11 @@ struct BatchBuffer {
     int64_t bytes() const { return 4 * count; }
 };
 std::array<BatchBuffer, 5> batch_buffers(const Workload& workload);
+// And the one of a device that has KV slabs, which changes more seldom.
+BatchBuffer block_table(const Workload& workload);
+bool has_kv(const Plan& plan, DeviceId device);
+// How many positions, with its own, a token sees at most in any layer; 0: all before it.
+int64_t longest_window(const Graph& graph);
 
 // Whether the host's cores do a device's work: a host, or a GPU that it imitates.
 inline bool is_on_cores(DeviceKind kind) {

@@ -394,7 +394,8 @@ int64_t CostTables::shard_memory(const FusedGroup& group, const std::vector<Rang
         if (op.kind == OpKind::kKvAppend) {
             const auto& t = op.as<KvAppendAttrs>();
             bytes += align_up(kv_slab_bytes(split.work.whole() ? t.num_kv_heads : units.size(),
-                                            t.head_dim, t.v_head_dim, workload_));
+                                            t.head_dim, t.v_head_dim, workload_,
+                                            workload_.pool_blocks()));
         }
     }
     return bytes;

@@ -20,6 +20,7 @@ struct Executor::Impl {
     PeerLinks peers;
     VendorGroups* vendor_groups;
     bool step_by_step;
+    int64_t window;  // positions that a token sees; 0: all
     Worker::Clock::time_point origin = Worker::Clock::now();
     std::vector<std::unique_ptr<Communication>> communications;
     std::optional<CaptureMeeting> captures;
@@ -33,7 +34,8 @@ struct Executor::Impl {
           control(options.watchdog_seconds, options.cancel, options.may_spin),
           peers(p, devices, options.watchdog_seconds),
           vendor_groups(options.vendor_groups),
-          step_by_step(options.step_by_step) {}
+          step_by_step(options.step_by_step),
+          window(longest_window(p.graph)) {}
 
     void build(std::span<const codegen::Program> programs,
                std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
@@ -176,6 +178,12 @@ struct Executor::Impl {
 
     // Passes one after the other: one device does them on the caller's thread.
     void run(Pass pass) { ring->submit(std::move(pass), workers.size() == 1); }
+
+    void check(const Batch& batch) const {
+        check_batch(batch, plan.workload);
+        if (!plan.kv_slabs.empty())
+            check_blocks(batch, plan.workload, plan.kv_pool.num_blocks, window);
+    }
 };
 
 Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
@@ -196,7 +204,7 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
 Executor::~Executor() = default;
 
 Ticket Executor::submit(Batch batch, PassResults wanted) {
-    check_batch(batch, impl_->plan.workload);
+    impl_->check(batch);
     return impl_->ring->submit({std::move(batch), wanted});
 }
 
@@ -205,7 +213,7 @@ PassResult Executor::take() { return impl_->take(); }
 int64_t Executor::in_flight() const { return impl_->ring->in_flight(); }
 
 std::vector<PassResult> Executor::run(std::span<const Batch> passes, PassResults wanted) {
-    for (const Batch& batch : passes) check_batch(batch, impl_->plan.workload);
+    for (const Batch& batch : passes) impl_->check(batch);
     CLEAVE_CHECK(in_flight() == 0) << in_flight() << " passes are in flight";
     std::vector<PassResult> results;
     for (const Batch& batch : passes) {

@@ -34,6 +34,7 @@ Worker::Worker(const Plan& plan, const Arenas& arenas, Device& device, DeviceId 
       control_(control),
       peers_(peers),
       lane_(make_lane(arenas, device, id)),
+      blocks_(plan, arenas, id),
       shares_card_(devices_on_card(plan, id).size() > 1),
       record_(options.record_trace),
       record_passes_(options.record_passes),
@@ -93,6 +94,7 @@ void Worker::upload_tensors(const Pass& pass) {
 }
 
 void Worker::run_pass(const Pass& pass) {
+    blocks_.prepare(pass.batch, device_);
     if (!passes_) return run_steps(pass);
     received_bytes_ +=
         passes_->run(phase(pass.batch.is_prefill), pass, lane_, events_, origin_ns());

@@ -14,6 +14,7 @@
 #include "planner/plan/plan.h"
 #include "runtime/device/run_control.h"
 #include "runtime/exchange/rendezvous.h"
+#include "runtime/execute/block_table.h"
 #include "runtime/execute/device_steps.h"
 #include "runtime/execute/overlap_report.h"
 #include "runtime/execute/pass_ring.h"
@@ -75,6 +76,7 @@ private:
     RunControl& control_;
     const PeerLinks& peers_;
     StagingLane lane_;
+    BlockTable blocks_;
     bool shares_card_;  // then a fault may be another device's: the executor names all of them
     bool record_, record_passes_;
     Clock::time_point origin_;

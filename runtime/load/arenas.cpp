@@ -41,6 +41,7 @@ DeviceAddress& BatchAddresses::of(BufferRole role) {
         case BufferRole::kSlots: return slots;
         case BufferRole::kSequenceStarts: return sequence_starts;
         case BufferRole::kOutputRows: return output_rows;
+        case BufferRole::kBlockTable: return blocks;
         default: break;
     }
     throw InternalError(fmt::format("'{}' is no array of a batch", buffer_role_name(role)));
@@ -88,13 +89,15 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
 void Arenas::find_staging(std::span<const std::unique_ptr<Device>> devices) {
     for (size_t d = 0; d < devices.size(); ++d) {
         const DeviceId device(d);
-        for (const planner::BatchBuffer& array : batch_buffers(plan_.workload)) {
+        const auto place = [&](const planner::BatchBuffer& array) {
             DeviceAddress& where = batch_[d].of(array.role);
             where = find(device, array.role, array.bytes());
             CLEAVE_CHECK(where != 0)
                 << "the plan has no staging buffer '" << buffer_role_name(array.role) << "' on "
                 << devices[d]->info().name;
-        }
+        };
+        for (const planner::BatchBuffer& array : batch_buffers(plan_.workload)) place(array);
+        if (has_kv(plan_, device)) place(block_table(plan_.workload));
         if (const BufferId id = find_buffer(plan_, device, BufferRole::kExchange); id.valid())
             exchange_[d] = {address(id), plan_.buffer(id).size};
         peers_[d].payloads = find(device, BufferRole::kPeerPayloads, 0);

@@ -35,6 +35,7 @@ struct PlacedView {
 // Where the int32 arrays of a batch are on one device.
 struct BatchAddresses {
     DeviceAddress token_ids = 0, positions = 0, slots = 0, sequence_starts = 0, output_rows = 0;
+    DeviceAddress blocks = 0;  // of a device with KV slabs
     DeviceAddress& of(planner::BufferRole role);
 };
 

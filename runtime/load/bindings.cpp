@@ -118,6 +118,7 @@ private:
             case BatchField::kSlots: return batch.slots;
             case BatchField::kSequenceStarts: return batch.sequence_starts;
             case BatchField::kOutputRows: return batch.output_rows;
+            case BatchField::kBlocks: return batch.blocks;
             default: break;
         }
         CLEAVE_CHECK(false) << "a count is no array";
