@@ -13,6 +13,7 @@
 #include "runtime/simt/device_order.h"
 #include "runtime/simt/memory.h"
 #include "runtime/simt/simt.h"
+#include "runtime/simt/written_rows.h"
 
 namespace cleave::runtime {
 
@@ -67,6 +68,7 @@ public:
         CLEAVE_CHECK(found != blocks_.end())
             << "freeing memory that " << info_.name << " does not own";
         allocated_ -= found->second;
+        rows_.forget(address, static_cast<uint64_t>(found->second));
         exchanges_.erase(address);
         blocks_.erase(found);
         simt::free_slots(bytes_at(address));
@@ -85,10 +87,12 @@ public:
     void fill(DeviceAddress address, int64_t bytes, uint8_t value) override {
         if (bytes > 0) std::memset(bytes_at(address), value, static_cast<size_t>(bytes));
         host_wrote(address, bytes);
+        rows_.forget(address, static_cast<uint64_t>(bytes));
     }
     void upload(DeviceAddress destination, std::span<const std::byte> source) override {
         if (!source.empty()) std::memcpy(bytes_at(destination), source.data(), source.size());
         host_wrote(destination, std::ssize(source));
+        rows_.wrote(destination, source.size());
     }
     void download(DeviceAddress source, std::span<std::byte> destination) override {
         if (!destination.empty())
@@ -105,8 +109,8 @@ public:
         CLEAVE_CHECK(kernel >= 0 && static_cast<size_t>(kernel) < programs_.size())
             << "kernel " << kernel << " of " << programs_.size() << " on " << info_.name;
         if (grid[0] * grid[1] * grid[2] == 0) return;
-        simt::LaunchOptions options{options_.seed,   options_.shuffle_order, owner_, peers_,
-                                    launch.overlaps, launch.constant_args,   &order_};
+        simt::LaunchOptions options{options_.seed,   options_.shuffle_order, owner_,  peers_,
+                                    launch.overlaps, launch.constant_args,   &order_, &rows_};
         simt::SimtReport report = engine_.launch(programs_[static_cast<size_t>(kernel)], args, grid,
                                                  launch.block, launch.shared_bytes, options);
         if (!report.clean())
@@ -122,6 +126,9 @@ public:
         copy(source, bytes_at(destination), rectangle);
         host_wrote(destination,
                    (rectangle.rows - 1) * rectangle.destination_stride + rectangle.row_bytes);
+        for (int64_t row = 0; row < rectangle.rows; ++row)
+            rows_.wrote(destination + static_cast<uint64_t>(row * rectangle.destination_stride),
+                        static_cast<uint64_t>(rectangle.row_bytes));
     }
 
     std::byte* host_view(DeviceAddress address) override { return bytes_at(address); }
@@ -188,6 +195,7 @@ private:
     std::byte* mailbox_ = nullptr;
     simt::DeviceOrder order_;
     std::map<DeviceAddress, simt::ExchangeMemory> exchanges_;  // of these allocations
+    simt::WrittenRows rows_;
     simt::Engine engine_;
     std::vector<simt::SimtProgram> programs_;
     std::map<DeviceAddress, int64_t> blocks_;

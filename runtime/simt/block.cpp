@@ -65,6 +65,7 @@ void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& a
     shuffle_order = options.shuffle_order;
     seed = options.seed;
     overlaps = options.overlaps && checked;
+    rows = checked ? options.rows : nullptr;
     wait_here = {};
     constants.clear();
     for (size_t i = 0; overlaps && i < kernel.num_args && i < 64; ++i)

@@ -22,6 +22,7 @@
 #include "runtime/simt/report.h"
 #include "runtime/simt/shadow.h"
 #include "runtime/simt/simt.h"
+#include "runtime/simt/written_rows.h"
 
 namespace cleave::runtime::simt {
 
@@ -179,6 +180,7 @@ struct Block {
     uint32_t shared_end = 0;  // bytes of the arena in use
     Shadow shadow;
     BlockOrder order;
+    WrittenRows* rows = nullptr;  // of the device's KV cache; null: nobody keeps them
     FiberStacks stacks;
     std::unique_ptr<Thread[]> threads;
     std::unique_ptr<Warp[]> warps;

@@ -304,6 +304,29 @@ void cleave_simt_fetch_ahead(const void* p, long long bytes, const char* file, i
         check_any(block, p, static_cast<uint32_t>(bytes), Touch::kLoad, {file, line});
 }
 
+void cleave_simt_kv_block(int id, long long num_blocks, const char* file, int line) {
+    if (id >= 0 && id < num_blocks) [[likely]]
+        return;
+    current_block().fail(Fault::kCacheBlock, {file, line},
+                         "block %d of a KV pool of %lld blocks, named by the block table", id,
+                         num_blocks);
+}
+void cleave_simt_kv_wrote(const void* p, long long bytes) {
+    if (WrittenRows* rows = current_block().rows)
+        rows->wrote(reinterpret_cast<uint64_t>(p), static_cast<uint64_t>(bytes));
+}
+void cleave_simt_kv_reads(const void* p, long long bytes, const char* file, int line) {
+    Block& block = current_block();
+    const auto wanted = static_cast<uint64_t>(bytes);
+    if (!block.rows) return;
+    const uint64_t written = block.rows->written_from(reinterpret_cast<uint64_t>(p), wanted);
+    if (written == wanted) [[likely]]
+        return;
+    block.fail(Fault::kUnwrittenRow, {file, line},
+               "byte %llu of a row of the KV cache of %lld bytes, which nobody has written",
+               static_cast<unsigned long long>(written), bytes);
+}
+
 void cleave_simt_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 unsigned cleave_simt_atomic_u32(unsigned* p, unsigned v, int operation, const char* file,

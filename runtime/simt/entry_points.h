@@ -27,6 +27,9 @@ void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b
                         int line);
 void cleave_simt_await_previous(const char* file, int line);
 void cleave_simt_fetch_ahead(const void* p, long long bytes, const char* file, int line);
+void cleave_simt_kv_block(int id, long long num_blocks, const char* file, int line);
+void cleave_simt_kv_wrote(const void* p, long long bytes);
+void cleave_simt_kv_reads(const void* p, long long bytes, const char* file, int line);
 unsigned cleave_simt_shared_address(const void* p, const char* file, int line);
 void cleave_simt_async_fence();
 void cleave_simt_wgmma(int kind, int n, float* sum, unsigned long long a, unsigned long long b,

@@ -21,6 +21,8 @@ std::string_view fault_name(Fault fault) {
         case Fault::kDivergentWarp: return "divergent warp operation";
         case Fault::kInactiveLane: return "inactive lane";
         case Fault::kDeadlock: return "deadlock";
+        case Fault::kCacheBlock: return "block outside the KV pool";
+        case Fault::kUnwrittenRow: return "row of the KV cache that was never written";
         case Fault::kEarlyAccess: return "access before the launches before have ended";
         case Fault::kNoWait: return "no wait for the launches before";
     }

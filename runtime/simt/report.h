@@ -26,6 +26,8 @@ enum class Fault : uint8_t {
     kDivergentWarp,     // lanes of a warp at different operations, or gone
     kInactiveLane,      // a lane that does not take part is named or read
     kDeadlock,          // no thread can go on
+    kCacheBlock,        // the block table names a block that the KV pool does not have
+    kUnwrittenRow,      // a row of the KV cache read before anybody wrote it
     kEarlyAccess,       // of a launch that overlaps: something else than weights before the wait
     kNoWait,            // of such a launch: a thread ends that did not wait for the launches before
 };

@@ -19,6 +19,7 @@
 namespace cleave::runtime::simt {
 
 class DeviceOrder;
+class WrittenRows;
 
 // A loaded kernel. Movable; owns its code.
 class SimtProgram {
@@ -53,6 +54,8 @@ struct LaunchOptions {
     // Of the device, where its kernels exchange values with those of others
     // (runtime/simt/device_order.h).
     DeviceOrder* order = nullptr;
+    // Of the device, where rows of its KV cache are to be written before they are read.
+    WrittenRows* rows = nullptr;
 };
 
 // One or more OS threads with what a running block needs, kept between launches. One launch at a

@@ -15,7 +15,9 @@ template <class C>
 struct AttentionArgs {
     const typename C::X* q = nullptr;  // [num_tokens, kQStride], columns from kQOffset
     const typename C::Kv* kv = nullptr;
-    i64 num_slots = 0, context = 0;
+    i64 num_blocks = 0;
+    const i32* blocks = nullptr;  // [slots, blocks_per_slot]
+    i64 blocks_per_slot = 0;
     typename C::X* out = nullptr;  // [num_tokens, kQHeads * kVHeadDim]
     const i32* positions = nullptr;
     const i32* slots = nullptr;
@@ -23,6 +25,10 @@ struct AttentionArgs {
     const i32* sequence_starts = nullptr;  // prefill
     i64 num_sequences = 0;
     i64 num_tokens = 0;
+
+    DEVICE KvCache<C, const typename C::Kv> cache() const {
+        return {kv, num_blocks, blocks, blocks_per_slot};
+    }
 };
 
 // A score in base 2, with and without a cap.
@@ -41,6 +47,13 @@ constexpr float kLift = 0.0f;
 template <>
 constexpr float kLift<f16> = 14.0f;
 
+// Copies of a thread for which stage_rows reads the block table at once.
+#if defined(CLEAVE_HIP)
+constexpr int kStagedAtOnce = 4;
+#else
+constexpr int kStagedAtOnce = 8;
+#endif
+
 // 2^(a - b), where a may be -infinity, and b with it.
 DEVICE float rescale(float a, float b) { return a == -kInfinity ? 0.0f : exp2(a - b); }
 
@@ -51,7 +64,7 @@ struct PrefillWork {
     i64 t0 = 0, head = block_y();
     int tokens = 0;  // 0: this block has none
     i64 begin = 0, end = 0;
-    const typename C::Kv *keys = nullptr, *values = nullptr;
+    KvRows<C, const typename C::Kv> rows{};
 
     DEVICE explicit PrefillWork(const AttentionArgs<C>& a) {
         i64 tile = block_x();
@@ -67,10 +80,7 @@ struct PrefillWork {
         if (tokens == 0) return;
         end = i64(a.positions[t0 + tokens - 1]) + 1;
         if (C::kWindow > 0) begin = max<i64>(0, i64(a.positions[t0]) + 1 - C::kWindow);
-        KvCache<C, const typename C::Kv> cache{a.kv, a.num_slots, a.context};
-        i64 kv_head = (C::kFirstHead + head) / C::kGroup;
-        keys = cache.key(a.slots[t0], kv_head, 0);
-        values = cache.value(a.slots[t0], kv_head, 0);
+        rows = a.cache().rows(a.slots[t0], (C::kFirstHead + head) / C::kGroup);
     }
     DEVICE const typename C::X* q(const AttentionArgs<C>& a) const {
         return a.q + t0 * C::kQStride + C::kQOffset + head * C::kHeadDim;
@@ -79,5 +89,30 @@ struct PrefillWork {
         return a.out + (t0 * C::kQHeads + head) * C::kVHeadDim;
     }
 };
+
+// Keys [key, key + kKeys) on their way to shared memory: kCount copies, kThreads at a time, copy i
+// of row row_of(i). Calls copy(i, position, its block, whether it is before `end`); rows behind are
+// those of `key`. The table is read for several copies before the first of them, as no load
+// passes a store into shared memory.
+template <int kCount, int kThreads, class Rows, class RowOf, class Copy>
+DEVICE void stage_rows(const Rows& rows, i64 key, i64 end, const RowOf& row_of, const Copy& copy) {
+    constexpr int kAtOnce = min(turns(kStagedAtOnce), ceil_div(kCount, kThreads));
+    for (int first = thread_x(); first < kCount; first += kAtOnce * kThreads) {
+        i32 block[kAtOnce];
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+            const i64 position = key + row_of(first + n * kThreads);
+            block[n] = rows.block(position < end ? position : key);
+        }
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+            const int i = first + n * kThreads;
+            if (kCount % (kAtOnce * kThreads) != 0 && i >= kCount) continue;
+            const i64 position = key + row_of(i);
+            const bool valid = position < end;
+            copy(i, valid ? position : key, block[n], valid);
+        }
+    }
+}
 
 }  // namespace cleave

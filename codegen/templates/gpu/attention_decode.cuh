@@ -21,6 +21,7 @@ namespace cleave {
 template <class C>
 struct DecodeTile {
     using T = typename C::Kv;
+    using Rows = KvRows<C, const T>;
     static constexpr int kLanes = int(C::kLanes), kHeads = int(C::kTogether);
     static constexpr int kWarps = int(C::kThreads) / WARP, kInWarp = WARP / kLanes;
     static constexpr int kGroups = kWarps * kInWarp;  // that take keys in turn
@@ -34,6 +35,7 @@ struct DecodeTile {
     Floats<kWidth> q[kHeads][kSlices];
     Floats<kVWidth> sum[kHeads][kVSlices];
     float top[kHeads], total[kHeads];
+    i32 block[kAhead];  // of the keys that come next
 
     static DEVICE int sub() { return thread_x() % kLanes; }
     static DEVICE int column(int slice) { return (slice * kLanes + sub()) * kWidth; }
@@ -60,22 +62,32 @@ struct DecodeTile {
         }
     }
 
-    // Keys key, key + kGroups, ... (kAhead of them), those before `end`.
-    DEVICE void take(const T* keys, const T* values, i64 key, i64 end) {
+    // Finds the blocks of keys key, key + kGroups, ... (kAhead of them); behind `end` the last
+    // one's.
+    DEVICE void look_up(const Rows& rows, i64 key, i64 end) {
+#pragma unroll
+        for (int n = 0; n < kAhead; ++n) block[n] = rows.block(min(key + n * kGroups, end - 1));
+    }
+
+    // Keys key, key + kGroups, ... (kAhead of them), those before `end`, in the blocks looked up;
+    // looks up the next ones, so that their loads need not wait for the table.
+    DEVICE void take(const Rows& rows, i64 key, i64 end) {
         Floats<kWidth> k[kAhead][kSlices];
         Floats<kVWidth> v[kAhead][kVSlices];
 #pragma unroll
         for (int n = 0; n < kAhead; ++n) {
-            i64 row = min(key + n * kGroups, end - 1);
+            i64 position = min(key + n * kGroups, end - 1);
+            const T *keys = rows.key(block[n], position), *values = rows.value(block[n], position);
+            if (sub() == 0) rows.check_key(keys), rows.check_value(values);
 #pragma unroll
             for (int s = 0; s < kSlices; ++s)
-                k[n][s] = load_floats<kWidth>(keys + row * C::kHeadDim +
-                                              min(column(s), int(C::kHeadDim) - kWidth));
+                k[n][s] = load_floats<kWidth>(keys + min(column(s), int(C::kHeadDim) - kWidth));
 #pragma unroll
             for (int s = 0; s < kVSlices; ++s)
-                v[n][s] = load_floats<kVWidth>(values + row * C::kVHeadDim +
-                                               min(v_column(s), int(C::kVHeadDim) - kVWidth));
+                v[n][s] =
+                    load_floats<kVWidth>(values + min(v_column(s), int(C::kVHeadDim) - kVWidth));
         }
+        look_up(rows, key + kAhead * kGroups, end);
 #pragma unroll
         for (int h = 0; h < kHeads; ++h) {
             float score[kAhead], next = top[h];
@@ -178,13 +190,13 @@ DEVICE void attention_decode(const AttentionArgs<C>& a) {
     i64 part = round_up<i64>(ceil_div<i64>(end - begin, C::kSplits), D::kGroups);
     begin += block_z() * part;
     end = min(end, begin + part);
-    KvCache<C, const typename C::Kv> cache{a.kv, a.num_slots, a.context};
-    const typename C::Kv* keys = cache.key(a.slots[t], kv_head, 0);
-    const typename C::Kv* values = cache.value(a.slots[t], kv_head, 0);
+    const typename D::Rows rows = a.cache().rows(a.slots[t], kv_head);
+    const int group = thread_x() / D::kLanes;
     D tile;
+    tile.look_up(rows, begin + group, end);
     tile.start(a.q + t * C::kQStride + C::kQOffset + first * C::kHeadDim, heads);
     for (i64 key = begin; key < end; key += D::kGroups * D::kAhead)
-        tile.take(keys, values, key + thread_x() / D::kLanes, end);
+        tile.take(rows, key + group, end);
     tile.leave(shared);
     barrier();
 

@@ -18,6 +18,7 @@ namespace cleave {
 template <class C>
 struct PrefillTile {
     using T = typename C::Kv;
+    using Rows = KvRows<C, const T>;
     using M = MatrixTile<T>;
     static constexpr int kQueries = int(C::kQueries), kKeys = int(C::kKeys);
     static constexpr int kThreads = int(C::kThreads);
@@ -86,26 +87,31 @@ struct PrefillTile {
     }
 
     // Keys and values [key, key + kKeys), zero from `end` on.
-    DEVICE void stage(const T* from, const T* values_from, i64 key, i64 end) {
-        for (int i = thread_x(); i < kKeys * (kHeadDim / kWidth); i += kThreads) {
-            int j = i / (kHeadDim / kWidth), d = i % (kHeadDim / kWidth) * kWidth;
-            bool valid = key + j < end;
-            const T* p = from + (valid ? key + j : key) * kHeadDim + d;
+    DEVICE void stage(const Rows& rows, i64 key, i64 end) {
+        constexpr int kRuns = kHeadDim / kWidth, kVRuns = kVHeadDim / kVWidth;
+        auto copy_key = [&](int i, i64 position, i32 block, bool valid) {
+            const int j = i / kRuns, d = i % kRuns * kWidth;
+            const T* row = rows.key(block, position);
+            if (d == 0 && valid) rows.check_key(row);
             constexpr int kBytes = kWidth * int(sizeof(T));
             if constexpr (kBytes >= 4)
-                async_copy<kBytes>(keys + j * kStride + d, p, valid);
+                async_copy<kBytes>(keys + j * kStride + d, row + d, valid);
             else
-                keys[j * kStride + d] = valid ? *p : T{};
-        }
-        async_commit();
-        for (int i = thread_x(); i < kKeys * (kVHeadDim / kVWidth); i += kThreads) {
-            int j = i % kKeys, d = i / kKeys * kVWidth;
-            bool valid = key + j < end;
-            Vector<T, kVWidth> v =
-                load_vector<kVWidth>(values_from + (valid ? key + j : key) * kVHeadDim + d);
+                keys[j * kStride + d] = valid ? row[d] : T{};
+        };
+        auto copy_value = [&](int i, i64 position, i32 block, bool valid) {
+            const int j = i % kKeys, d = i / kKeys * kVWidth;
+            const T* row = rows.value(block, position);
+            if (d == 0) rows.check_value(row);
+            Vector<T, kVWidth> v = load_vector<kVWidth>(row + d);
 #pragma unroll
             for (int n = 0; n < kVWidth; ++n) values[(d + n) * kVStride + j] = valid ? v[n] : T{};
-        }
+        };
+        stage_rows<kKeys * kRuns, kThreads>(
+            rows, key, end, [](int i) { return i / kRuns; }, copy_key);
+        async_commit();
+        stage_rows<kKeys * kVRuns, kThreads>(
+            rows, key, end, [](int i) { return i % kKeys; }, copy_value);
         async_wait<0>();
     }
 
@@ -193,7 +199,7 @@ DEVICE void attention_prefill(const AttentionArgs<C>& a) {
     p.start(work.q(a), work.tokens, a.positions + work.t0);
     bool mine = P::my_row() < work.tokens;
     for (i64 key = work.begin; key < work.end; key += P::kKeys) {
-        p.stage(work.keys, work.values, key, work.end);
+        p.stage(work.rows, key, work.end);
         barrier();
         if (mine) {
             p.score(key);

@@ -20,6 +20,7 @@ namespace cleave {
 template <class C>
 struct WarpgroupAttention {
     using T = typename C::Kv;
+    using Rows = KvRows<C, const T>;
     using X = typename C::X;
     using O = WgmmaOperand;
     static constexpr int kQueries = int(C::kQueries), kKeys = int(C::kKeys);
@@ -97,20 +98,22 @@ struct WarpgroupAttention {
     }
 
     // Keys and values [key, key + kKeys), zero from `end` on.
-    DEVICE void stage(const T* keys_from, const T* values_from, i64 key, i64 end, int half) {
-        copy<kHeadDim>(keys_from, key, end, staged + half * kHalf);
-        copy<kVHeadDim>(values_from, key, end, values(half));
+    DEVICE void stage(const Rows& rows, i64 key, i64 end, int half) {
+        copy<false>(rows, key, end, staged + half * kHalf);
+        copy<true>(rows, key, end, values(half));
         async_commit();
     }
-    template <int kFeatures>
-    static DEVICE void copy(const T* from, i64 key, i64 end, T* to) {
-        constexpr int kRuns = kFeatures / kRun;
-        for (int i = thread_x(); i < kKeys * kRuns; i += kThreads) {
-            int j = i / kRuns, d = i % kRuns * kRun;
-            bool valid = key + j < end;
-            async_copy<kRun* int(sizeof(T))>(to + place(kKeys, j, d),
-                                             from + (valid ? key + j : key) * kFeatures + d, valid);
-        }
+    template <bool kIsValue>
+    static DEVICE void copy(const Rows& rows, i64 key, i64 end, T* to) {
+        constexpr int kRuns = (kIsValue ? kVHeadDim : kHeadDim) / kRun;
+        auto copy_run = [&](int i, i64 position, i32 block, bool valid) {
+            const int j = i / kRuns, d = i % kRuns * kRun;
+            const T* row = kIsValue ? rows.value(block, position) : rows.key(block, position);
+            if (d == 0 && valid) kIsValue ? rows.check_value(row) : rows.check_key(row);
+            async_copy<kRun* int(sizeof(T))>(to + place(kKeys, j, d), row + d, valid);
+        };
+        stage_rows<kKeys * kRuns, kThreads>(
+            rows, key, end, [](int i) { return i / kRuns; }, copy_run);
     }
 
     // Scores of this warpgroup's queries for the staged keys, then the running softmax, then its
@@ -217,7 +220,7 @@ DEVICE void attention_warpgroups(const AttentionArgs<C>& a) {
     const PrefillWork<C> work(a);
     if (work.tokens == 0) return;
     P p(shared);
-    p.stage(work.keys, work.values, work.begin, work.end, 0);
+    p.stage(work.rows, work.begin, work.end, 0);
     p.start(work.q(a), work.tokens, a.positions + work.t0);
     bool mine = P::my_group() < work.tokens;
     int half = 0;
@@ -225,8 +228,7 @@ DEVICE void attention_warpgroups(const AttentionArgs<C>& a) {
         async_wait<0>();
         async_fence();
         barrier();
-        if (key + P::kKeys < work.end)
-            p.stage(work.keys, work.values, key + P::kKeys, work.end, 1 - half);
+        if (key + P::kKeys < work.end) p.stage(work.rows, key + P::kKeys, work.end, 1 - half);
         if (mine) p.take(key, half);
         half = 1 - half;
     }

@@ -119,18 +119,20 @@ DEVICE void rope(const typename C::X* x, const float* table, i64 context, const 
 // Features of all heads of k, then of all heads of v.
 template <class C>
 DEVICE void kv_append(const typename C::X* k, const typename C::X* v, typename C::Kv* kv,
-                      i64 num_slots, i64 context, const i32* positions, const i32* slots) {
+                      i64 num_blocks, const i32* blocks, i64 blocks_per_slot, const i32* positions,
+                      const i32* slots) {
     each_feature<C>([&](i64 t, i64 i) {
-        KvCache<C, typename C::Kv> cache{kv, num_slots, context};
+        const KvCache<C, typename C::Kv> cache{kv, num_blocks, blocks, blocks_per_slot};
         constexpr i64 kKeys = C::kKvHeads * C::kHeadDim;
         bool is_key = i < kKeys;
         i64 f = is_key ? i : i - kKeys, dim = is_key ? C::kHeadDim : C::kVHeadDim;
         const typename C::X* from =
             is_key ? k + t * C::kKStride + C::kKOffset + f : v + t * C::kVStride + C::kVOffset + f;
-        i64 head = C::kSlabOffset + f / dim;
-        typename C::Kv* row = is_key ? cache.key(slots[t], head, positions[t])
-                                     : cache.value(slots[t], head, positions[t]);
+        const auto rows = cache.rows(slots[t], C::kSlabOffset + f / dim);
+        const i32 block = rows.block(positions[t]);
+        auto* row = is_key ? rows.key(block, positions[t]) : rows.value(block, positions[t]);
         write_run<int(C::kRun)>(row + f % dim, load_floats<int(C::kRun)>(from));
+        kv_wrote(row + f % dim, int(C::kRun));
     });
 }
 

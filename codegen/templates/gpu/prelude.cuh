@@ -60,6 +60,9 @@
 //           parameters and weights: a thread that ended without it would let the launch behind this
 //           one begin before the launch in front has ended. Nothing where the device has no such
 //           launches (NVIDIA before sm_90, AMD)
+// Cache     kv_block_id(id, num_blocks): the id, which is in [0, num_blocks); kv_wrote(p, n): n
+//           elements of a row of keys or values were written; kv_reads(p, n): all of them were
+//           before. The CPU checks both; nothing elsewhere
 #pragma once
 
 #include "fragments.cuh"
@@ -126,6 +129,17 @@ template <class T>
 DEVICE T from_float(float v) {
     return FromFloat<T>::of(v);
 }
+
+// ---- KV cache: what the CPU checks
+// ----------------------------------------------------------------------------------
+
+#if !defined(CLEAVE_SIMT_CHECKS)
+DEVICE i32 kv_block_id(i32 id, i64 CLEAVE_HERE) { return id; }
+template <class T>
+DEVICE void kv_wrote(const T*, int) {}
+template <class T>
+DEVICE void kv_reads(const T*, int CLEAVE_HERE) {}
+#endif
 
 // ---- Vectors of consecutive elements
 // -------------------------------------------------------------

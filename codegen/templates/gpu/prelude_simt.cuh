@@ -56,6 +56,11 @@ CLEAVE_SIMT_CALL void cleave_simt_matrix(int kind, float* c, const unsigned* a, 
 CLEAVE_SIMT_CALL void cleave_simt_await_previous(const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_fetch_ahead(const void* p, long long bytes, const char* file,
                                               int line);
+CLEAVE_SIMT_CALL void cleave_simt_kv_block(int id, long long num_blocks, const char* file,
+                                           int line);
+CLEAVE_SIMT_CALL void cleave_simt_kv_wrote(const void* p, long long bytes);
+CLEAVE_SIMT_CALL void cleave_simt_kv_reads(const void* p, long long bytes, const char* file,
+                                           int line);
 #if defined(CLEAVE_WGMMA)
 CLEAVE_SIMT_CALL unsigned cleave_simt_shared_address(const void* p, const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_async_fence();
@@ -227,6 +232,23 @@ DEVICE void allow_next_launch() {}
 DEVICE void await_previous_launch(CLEAVE_HERE_ONLY) { cleave_simt_await_previous(file, line); }
 DEVICE void fetch_ahead(const void* p, i64 bytes CLEAVE_HERE) {
     cleave_simt_fetch_ahead(p, bytes, file, line);
+}
+#endif
+
+// ---- KV cache
+
+#if defined(CLEAVE_SIMT_CHECKS)
+DEVICE i32 kv_block_id(i32 id, i64 num_blocks CLEAVE_HERE) {
+    cleave_simt_kv_block(id, num_blocks, file, line);
+    return id;
+}
+template <class T>
+DEVICE void kv_wrote(const T* p, int n) {
+    cleave_simt_kv_wrote(p, i64(n) * sizeof(T));
+}
+template <class T>
+DEVICE void kv_reads(const T* p, int n CLEAVE_HERE) {
+    cleave_simt_kv_reads(p, i64(n) * sizeof(T), file, line);
 }
 #endif
 

@@ -29,7 +29,9 @@ struct QkvArgs {
     const float* k_rope = nullptr;
     typename C::X* q_out = nullptr;  // [num_tokens, kQHeads * kHeadDim]
     typename C::Kv* kv = nullptr;
-    i64 num_slots = 0, context = 0, rope_context = 0;
+    i64 num_blocks = 0;
+    const i32* blocks = nullptr;  // [slots, blocks_per_slot]
+    i64 blocks_per_slot = 0, rope_context = 0;
     const i32* positions = nullptr;  // [num_tokens]
     const i32* slots = nullptr;
     i64 num_tokens = 0;
@@ -97,12 +99,15 @@ struct HeadPart {
             row[f1] = from_float<typename C::X>(v1);
             return;
         }
-        KvCache<C, typename C::Kv> cache{a.kv, a.num_slots, a.context};
-        i64 slot = a.slots[t], kv_head = C::kSlabOffset + head, position = a.positions[t];
-        typename C::Kv* row = kind == kKey ? cache.key(slot, kv_head, position)
-                                           : cache.value(slot, kv_head, position);
+        const KvCache<C, typename C::Kv> cache{a.kv, a.num_blocks, a.blocks, a.blocks_per_slot};
+        const auto rows = cache.rows(a.slots[t], C::kSlabOffset + head);
+        const i64 position = a.positions[t];
+        const i32 block = rows.block(position);
+        auto* row = kind == kKey ? rows.key(block, position) : rows.value(block, position);
         row[f0] = from_float<typename C::Kv>(v0);
         row[f1] = from_float<typename C::Kv>(v1);
+        kv_wrote(row + f0, 1);
+        kv_wrote(row + f1, 1);
     }
 };
 
