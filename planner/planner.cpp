@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "importer/weights/quantize.h"
+#include "planner/build/fill_kv_pool.h"
 #include "planner/search/candidates.h"
 #include "planner/search/exhaustive.h"
 #include "planner/search/explain.h"
@@ -127,6 +128,8 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
         explain(analysis, proposals, ranking(candidates), now, plan);
         compare_heads(builder, chosen.placement, plan);
     });
+    if (workload.kv_tokens == Workload::kAllThatIsLeft)
+        pass("fill_kv_pool", plan, [&] { fill_kv_pool(plan); });
     pass("lower_bound", plan, [&] {
         plan.prediction.lower_bound_ns =
             lower_bound_ns(analysis, machine, workload, options.objective);

@@ -37,6 +37,7 @@ Workload fill_workload(const WorkloadRequest& request, int64_t max_positions) {
             "$prompt_tokens {}: the prompt leaves no room in a context of {}; raise $context",
             workload.prompt_tokens, workload.context);
     workload.prefill_chunk = request.prefill_chunk;
+    workload.kv_tokens = request.kv_tokens;
     return workload;
 }
 

@@ -12,6 +12,7 @@ namespace cleave::planner {
 struct WorkloadRequest {  // 0: the default
     int64_t batch = 0, context = 0, prompt_tokens = 0;
     int64_t prefill_chunk = 512;
+    int64_t kv_tokens = 0;  // or Workload::kAllThatIsLeft
 };
 
 // `max_positions` is the model's limit, 0 where there is none. UserError for a context beyond it,

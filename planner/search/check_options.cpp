@@ -16,6 +16,24 @@ using namespace importer;
 
 namespace {
 
+void check_kv_tokens(const Graph& graph, const Workload& w) {
+    if (w.kv_tokens == 0) return;
+    if (std::none_of(graph.ops.begin(), graph.ops.end(),
+                     [](const Op& op) { return op.kind == OpKind::kKvAppend; }))
+        throw UserError("$kv_tokens: {} keeps no keys and values; leave it out", graph.name);
+    if (w.kv_tokens == Workload::kAllThatIsLeft) return;
+    if (w.kv_tokens < 0) throw UserError("$kv_tokens {}: give 1 or more", w.kv_tokens);
+    const int64_t least = w.blocks_per_slot() * kKvBlock;
+    if (w.kv_tokens < w.context)
+        throw UserError(
+            "$kv_tokens {}: one sequence as long as the context of {} takes {}; give $kv_tokens "
+            "{} or more, or a shorter $context",
+            w.kv_tokens, w.context, least, least);
+    if (w.kv_tokens / kKvBlock >= INT32_MAX - 1)
+        throw UserError("$kv_tokens {}: at most {} is supported; give a smaller one", w.kv_tokens,
+                        (int64_t{INT32_MAX} - 1) * kKvBlock);
+}
+
 void check_workload(const Graph& graph, const Workload& w) {
     if (w.batch < 1) throw UserError("$batch {}: a batch has at least one sequence", w.batch);
     if (w.prompt_tokens < 1)
@@ -29,6 +47,7 @@ void check_workload(const Graph& graph, const Workload& w) {
             "the prompt has {} tokens and the context only {}; give $context {} or more, or a "
             "shorter prompt",
             w.prompt_tokens, w.context, w.prompt_tokens + 1);
+    check_kv_tokens(graph, w);
     for (const RopeTable& table : graph.rope_tables)
         if (table.max_positions > 0 && w.context > table.max_positions)
             throw UserError(

@@ -73,7 +73,7 @@ public:
             if (op.kind == OpKind::kKvAppend) {
                 const auto& t = op.as<KvAppendAttrs>();
                 kv += 4.0 * static_cast<double>(t.num_kv_heads * (t.head_dim + t.v_head_dim)) *
-                      static_cast<double>(w.batch) * static_cast<double>(w.context);
+                      static_cast<double>(w.pool_blocks() * kKvBlock);
             }
         PassPoint largest{w.max_tokens(), w.max_outputs(), 0};
         double moved =
@@ -109,6 +109,14 @@ void check_limits(const Analysis& analysis, const Machine& machine, const Worklo
     check_weights(analysis.graph);
     Extent extent(analysis, machine);
     if (extent.holds(workload)) return;
+    if (Workload least = workload; workload.kv_tokens > workload.context) {
+        least.kv_tokens = workload.context;
+        if (extent.holds(least))
+            throw UserError(
+                "$kv_tokens {}: their keys and values are beyond what a plan can hold; "
+                "give a smaller one",
+                workload.kv_tokens);
+    }
     // The first option that alone brings the workload back, with its largest value that does.
     for (const Option& option : kOptions) {
         Workload w = workload;

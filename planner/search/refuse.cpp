@@ -5,6 +5,7 @@
 
 #include "planner/build/communicator_memory.h"
 #include "planner/machine/vendor.h"
+#include "planner/plan/kv_room.h"
 #include "planner/plan/text_table.h"
 
 namespace cleave::planner {
@@ -40,6 +41,25 @@ std::string fix_batch(const Plan& p, const Fits& fits) {
         return fits(p.machine, w, p.options);
     });
     return batch > 0 ? fmt::format("$batch {} (the largest batch that fits)", batch) : "";
+}
+
+// A pool of fewer tokens than every sequence at its longest would take.
+std::string fix_kv_tokens(const Plan& p, const Fits& fits) {
+    if (p.kv_slabs.empty()) return "";
+    constexpr int64_t kGranule = 16 * kKvBlock;
+    Workload w = p.workload;
+    const int64_t least = w.blocks_per_slot() * kKvBlock;
+    const int64_t tokens =
+        largest_that_fits(least, kv_tokens(p.kv_pool.num_blocks), kGranule, [&](int64_t n) {
+            w.kv_tokens = std::max(n, least);
+            return fits(p.machine, w, p.options);
+        });
+    if (tokens == 0) return "";
+    return fmt::format("$kv_tokens {} (the most that fit{})", std::max(tokens, least),
+                       p.workload.kv_tokens == 0
+                           ? fmt::format("; {} sequences of {} take {}", p.workload.batch,
+                                         p.workload.context, kv_tokens(p.kv_pool.num_blocks))
+                           : "");
 }
 
 // Only of one that was asked for: what the usual one takes is little.
@@ -188,14 +208,17 @@ void refuse(const Plan& nearest, const Fits& fits) {
     std::vector<std::string> fixes;
     for (const std::string& fix :
          {fix_shape(nearest, fits), fix_pins(nearest, fits), fix_library(nearest, fits),
-          fix_chunk(nearest, fits),
+          fix_chunk(nearest, fits), fix_kv_tokens(nearest, fits),
           nearest.workload.batch > 1 ? fix_batch(nearest, fits) : std::string(),
           fix_context(nearest, fits), fix_dtype(nearest, fits), fix_devices(nearest, fits)})
         if (!fix.empty()) fixes.push_back(fix);
     std::string message = fmt::format(
-        "{} does not fit: at batch {} and context {} the nearest plan lacks {} on {} device{}{}",
-        nearest.graph.name, nearest.workload.batch, nearest.workload.context, gigabytes(lacking),
-        nearest.memory.size(), nearest.memory.size() == 1 ? "" : "s", lines);
+        "{} does not fit: at batch {} and context {}{} the nearest plan lacks {} on {} device{}{}",
+        nearest.graph.name, nearest.workload.batch, nearest.workload.context,
+        nearest.kv_slabs.empty() || nearest.workload.kv_tokens == 0
+            ? ""
+            : fmt::format(", with KV of {} tokens,", kv_tokens(nearest.kv_pool.num_blocks)),
+        gigabytes(lacking), nearest.memory.size(), nearest.memory.size() == 1 ? "" : "s", lines);
     if (fixes.empty())
         fixes.push_back(
             "use devices with more memory: no batch, context or dtype makes it fit here");

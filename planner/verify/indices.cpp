@@ -165,6 +165,8 @@ void Indices::graph() {
     constexpr int64_t kMost = int64_t{1} << 31;
     for (int64_t n : {w.batch, w.prompt_tokens, w.context, w.prefill_chunk})
         if (n < 1 || n > kMost) report_.add("workload", "{} is no batch, length or chunk", n);
+    if (w.kv_tokens < Workload::kAllThatIsLeft || !sane(w.kv_tokens + 1))
+        report_.add("workload", "{} is no number of tokens", w.kv_tokens);
 }
 
 void Indices::placement() {
@@ -194,6 +196,8 @@ void Indices::placement() {
         id(s.table, plan_.graph.rope_tables, "a rope table", "table");
         id(s.buffer, plan_.buffers, "a rope table", "buffer");
     }
+    if (!sane(plan_.kv_pool.num_blocks))
+        report_.add("index", "a KV pool of {} blocks", plan_.kv_pool.num_blocks);
     for (const KvSlab& s : plan_.kv_slabs) {
         device(s.device, "a KV slab");
         id(s.state, plan_.graph.values, "a KV slab", "value");

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "planner/verify/report.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner::verify {
 namespace {
@@ -172,6 +173,9 @@ const importer::Op* append_of(const Graph& graph, ValueId state) {
     return nullptr;
 }
 
+// Positions of a block of the KV pool.
+constexpr int64_t kBlockPositions = 16;
+
 void check_slab(const Plan& plan, const KvSlab& s, const importer::Op& append,
                 int64_t& element_bytes, Report& report) {
     const auto& a = append.as<importer::KvAppendAttrs>();
@@ -182,9 +186,9 @@ void check_slab(const Plan& plan, const KvSlab& s, const importer::Op& append,
     if (s.head_dim != a.head_dim || s.v_head_dim != a.v_head_dim)
         report.add("kv-slab", "{}: head dimensions {} and {}, the model's are {} and {}", what,
                    s.head_dim, s.v_head_dim, a.head_dim, a.v_head_dim);
-    const double elements =
-        static_cast<double>(plan.workload.batch) * static_cast<double>(s.kv_heads.size()) *
-        static_cast<double>(plan.workload.context) * static_cast<double>(s.head_dim + s.v_head_dim);
+    const double elements = static_cast<double>(s.kv_heads.size()) *
+                            static_cast<double>(plan.kv_pool.num_blocks) * kBlockPositions *
+                            static_cast<double>(s.head_dim + s.v_head_dim);
     if (elements > 1e15) return report.add("kv-slab", "{}: {} elements", what, elements);
     // Without a stated type the slabs still agree on one: what the first one's size allows.
     const int64_t count = static_cast<int64_t>(elements);
@@ -193,6 +197,77 @@ void check_slab(const Plan& plan, const KvSlab& s, const importer::Op& append,
     else if (element_bytes == 0 && count > 0)
         element_bytes = plan.buffer(s.buffer).size / count >= 4 ? 4 : 2;
     check_buffer(plan, s.buffer, s.device, Arena::kKv, count * element_bytes, what, report);
+    // One id means the same positions everywhere: no slab has blocks that another has not.
+    if (const int64_t size = plan.buffer(s.buffer).size; size > count * element_bytes)
+        report.add("kv-slab-size", "{} has {} bytes, the {} blocks of the pool take {}", what, size,
+                   plan.kv_pool.num_blocks, count * element_bytes);
+}
+
+// Whether every device with slabs could hold one block more.
+bool has_room_for_a_block(const Plan& plan) {
+    std::map<DeviceId, int64_t> grown;  // slabs, each from a multiple of 256 on
+    for (const KvSlab& s : plan.kv_slabs) {
+        const int64_t block = plan.buffer(s.buffer).size / plan.kv_pool.num_blocks;
+        grown[s.device] += round_up(block * (plan.kv_pool.num_blocks + 1), 256);
+    }
+    return std::all_of(plan.memory.begin(), plan.memory.end(), [&](const DeviceMemory& m) {
+        const auto found = grown.find(m.device);
+        return found == grown.end() || m.needed() - m.kv + found->second <= m.capacity;
+    });
+}
+
+// The pool has a whole context, and what was asked for, beside block 0, which is nobody's.
+void check_pool(const Plan& plan, Report& report) {
+    const Workload& w = plan.workload;
+    const int64_t blocks = plan.kv_pool.num_blocks;
+    if (plan.kv_slabs.empty()) {
+        if (blocks != 0) report.add("kv-pool", "{} blocks, and no slab has them", blocks);
+        return;
+    }
+    const auto of = [](int64_t tokens) { return (tokens + kBlockPositions - 1) / kBlockPositions; };
+    const int64_t context = of(w.context);
+    if (blocks > INT32_MAX) report.add("kv-pool", "{} blocks are more than ids of 32 bits", blocks);
+    if (blocks <= context)
+        report.add("kv-pool-context",
+                   "{} blocks, one of them nobody's: one sequence as long as the context takes {}",
+                   blocks, context);
+    const int64_t asked = w.kv_tokens == 0 ? w.batch * context : of(w.kv_tokens);
+    if (w.kv_tokens >= 0 && blocks != 1 + std::max(asked, context))
+        report.add("kv-pool", "{} blocks; {} positions take {}, beside block 0", blocks,
+                   w.kv_tokens == 0 ? w.batch * w.context : w.kv_tokens, asked);
+    if (w.kv_tokens == Workload::kAllThatIsLeft && blocks > 0 && blocks < INT32_MAX &&
+        has_room_for_a_block(plan))
+        report.add("kv-pool-left", "each device has room for more than {} blocks", blocks);
+}
+
+// Each device with slabs has the whole block table, to itself.
+void check_block_tables(const Plan& plan, Report& report) {
+    const Workload& w = plan.workload;
+    const int64_t entries = w.batch * ((w.context + kBlockPositions - 1) / kBlockPositions);
+    std::set<DeviceId> owners, tables;
+    for (const KvSlab& s : plan.kv_slabs) owners.insert(s.device);
+    for (size_t i = 0; i < plan.buffers.size(); ++i) {
+        const Buffer& b = plan.buffers[i];
+        if (b.role != BufferRole::kBlockTable) continue;
+        tables.insert(b.device);
+        if (!owners.contains(b.device))
+            report.add("block-table", "{} has a block table and no KV cache",
+                       device_name(plan, b.device));
+        if (b.size != entries * dtype_bytes(DType::kInt32, 1))
+            report.add("block-table-size", "the block table of {} has {} bytes for {} entries",
+                       device_name(plan, b.device), b.size, entries);
+        for (size_t j = 0; j < plan.buffers.size(); ++j) {
+            const Buffer& other = plan.buffers[j];
+            if (i != j && other.device == b.device && other.arena() == b.arena() &&
+                other.offset < b.offset + b.size && b.offset < other.offset + other.size)
+                report.add("block-table-overlap", "buffer {} of {} is over its block table", j,
+                           device_name(plan, b.device));
+        }
+    }
+    for (DeviceId device : owners)
+        if (!tables.contains(device))
+            report.add("block-table-missing", "{} has a KV cache and no block table",
+                       device_name(plan, device));
 }
 
 void check_slabs(const Plan& plan, Report& report) {
@@ -248,7 +323,9 @@ void check_placement(const Plan& plan, Report& report) {
     check_pins(plan, report);
     check_weights(plan, report);
     check_ropes(plan, report);
+    check_pool(plan, report);
     check_slabs(plan, report);
+    check_block_tables(plan, report);
     check_permanent_buffers(plan, report);
     for (size_t i = 0; i < plan.buffers.size(); ++i)
         if (const Buffer& b = plan.buffers[i]; b.offset % 256 != 0)

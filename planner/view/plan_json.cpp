@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "planner/view/json_steps.h"
@@ -26,6 +27,7 @@ public:
         json["model"] = plan_.graph.name;
         json["objective"] = row_of(plan_.options.objective).name;
         json["workload"] = workload();
+        json["kv_pool"] = kv_pool();
         json["devices"] = devices();
         json["stages"] = stages();
         json["links"] = links();
@@ -61,10 +63,26 @@ private:
                   {"context", w.context},
                   {"prefill_chunk", w.prefill_chunk},
                   {"all_logits", w.all_logits}};
+        if (w.kv_tokens == Workload::kAllThatIsLeft)
+            json["kv_tokens"] = "auto";
+        else
+            json["kv_tokens"] = w.kv_tokens;
         json["dtype"] = dtype_name(w.dtype.value_or(weights_dtype(plan_)));
         json["kv_dtype"] = dtype_name(w.kv_dtype.value_or(DType::kF32));
         json["activation_dtype"] = dtype_name(w.activation_dtype);
         return json;
+    }
+
+    // What the plan serves; null without a KV cache.
+    Json kv_pool() const {
+        const std::optional<KvBound> bound = kv_bound(plan_);
+        if (!bound) return nullptr;
+        return {{"tokens", kv_tokens(plan_.kv_pool.num_blocks)},
+                {"block_tokens", kKvBlock},
+                {"num_blocks", plan_.kv_pool.num_blocks},
+                {"sequences", whole_sequences(plan_)},
+                {"bound_by", name(bound->device)},
+                {"bound_tokens", kv_tokens(bound->num_blocks)}};
     }
 
     Json devices() const {

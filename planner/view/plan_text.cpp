@@ -6,6 +6,7 @@
 #include <set>
 
 #include "planner/build/communicator_memory.h"
+#include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "planner/view/text_steps.h"
@@ -115,6 +116,16 @@ void Summary::title() {
           fmt::format("batch {}, prompt {}, context {}, prefill in chunks of {}; for {}", w.batch,
                       w.prompt_tokens, w.context, w.prefill_chunk,
                       row_of(plan_.options.objective).name));
+    if (const std::optional<KvBound> bound = kv_bound(plan_)) {
+        const int64_t tokens = kv_tokens(plan_.kv_pool.num_blocks);
+        const int64_t most = kv_tokens(bound->num_blocks);
+        entry("KV pool",
+              fmt::format("{} tokens, {} of {}; {}", tokens,
+                          count_text(whole_sequences(plan_), "sequence"), w.context,
+                          most > tokens
+                              ? fmt::format("{} would bound it at {}", name(bound->device), most)
+                              : fmt::format("bound by {}", name(bound->device))));
+    }
     std::string pins;
     for (const Pin& pin : plan_.options.pins)
         pins += fmt::format("{}{}={}", pins.empty() ? "" : ", ", pin.what, pin.device);

@@ -63,6 +63,13 @@ void add_model_flags(CLI::App& app, ModelFlags& flags, bool required) {
         ->check(CLI::IsMember({"any", "none"}));
 }
 
+CLI::Validator number_or_auto() {
+    const CLI::Validator number = whole_number(1, kMostTokens);
+    return CLI::Validator(
+        [number](std::string& text) { return text == "auto" ? std::string() : number(text); },
+        "N|auto");
+}
+
 void add_plan_flags(CLI::App& app, PlanFlags& flags) {
     std::vector<std::string> objectives;
     for (const planner::ObjectiveRow& row : planner::kObjectives) objectives.emplace_back(row.name);
@@ -100,6 +107,10 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
                                "{} (quantised as shards are cut); default: as stored",
                                importer::quantized_type_names(true)));
     app.add_option("--kv-dtype", flags.kv_dtype, "KV cache: f32, f16, bf16");
+    app.add_option("--kv-tokens", flags.kv_tokens,
+                   "tokens that the KV cache has room for, of all sequences together; auto: all "
+                   "that is left on the devices; default: batch x context")
+        ->check(number_or_auto());
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {

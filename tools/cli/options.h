@@ -51,6 +51,7 @@ struct PlanFlags {
     int64_t prefill_chunk = 512;
     std::string dtype;
     std::string kv_dtype;
+    std::string kv_tokens;  // a number, "auto", or empty
 };
 
 struct RunFlags {

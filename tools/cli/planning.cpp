@@ -61,7 +61,8 @@ void add_affinities(const importer::Graph& graph, const planner::Machine& machin
 bool changes_a_plan(const PlanFlags& flags) {
     return !flags.devices.empty() || !flags.machine_file.empty() || flags.tensor_parallel ||
            flags.pipeline_stages || !flags.pins.empty() || flags.no_metis || flags.batch ||
-           flags.context || !flags.dtype.empty() || !flags.kv_dtype.empty();
+           flags.context || !flags.dtype.empty() || !flags.kv_dtype.empty() ||
+           !flags.kv_tokens.empty();
 }
 
 void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
@@ -112,6 +113,9 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
         flags.dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", flags.dtype));
     if (dtype && (model.kind != ModelKind::kShape || dtype_bits(*dtype) < 16))
         workload.dtype = dtype;
+    if (!flags.kv_tokens.empty())
+        workload.kv_tokens = flags.kv_tokens == "auto" ? planner::Workload::kAllThatIsLeft
+                                                       : std::stoll(flags.kv_tokens);
     if (!flags.kv_dtype.empty()) workload.kv_dtype = dtype_flag("--kv-dtype", flags.kv_dtype);
     return workload;
 }

@@ -21,6 +21,7 @@ constexpr Spelling kSpellings[] = {
     {"ignore_affinities", "--ignore-affinities"},
     {"input_ids", "--input-ids"},
     {"kv_dtype", "--kv-dtype"},
+    {"kv_tokens", "--kv-tokens"},
     {"logit_bias", "--logit-bias"},
     {"logprobs", "--logprobs"},
     {"machine", "--machine"},

@@ -52,6 +52,7 @@ Workload workload_from(const cleave_plan_options& given, const cleave_graph& gra
     request.context = given.context;
     request.prompt_tokens = given.prompt_tokens;
     if (given.prefill_chunk != 0) request.prefill_chunk = given.prefill_chunk;
+    request.kv_tokens = given.kv_tokens;
     Workload workload = fill_workload(request, graph.max_positions);
     workload.dtype = dtype_option("dtype", given.dtype);
     workload.kv_dtype = dtype_option("kv_dtype", given.kv_dtype);

@@ -120,7 +120,7 @@ TEST_CASE("what is no plan is refused by its name, with the fix", "[planner]") {
         CHECK(has(refused(text), "$save_plan"));
     }
     CHECK(has(refused(bytes.substr(0, bytes.size() / 2)), "truncated or damaged"));
-    CHECK(has(refused(envelope("", 1)), "format version 1, this cleave reads version 2"));
+    CHECK(has(refused(envelope("", 1)), "format version 1, this cleave reads version 3"));
     std::string flipped = bytes;
     flipped[flipped.size() / 2] ^= 1;
     CHECK(has(refused(flipped), "the plan is damaged"));

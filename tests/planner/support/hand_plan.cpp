@@ -120,8 +120,8 @@ RopeShardId HandPlanner::rope(DeviceId device) {
 KvSlabId HandPlanner::slab(DeviceId device, ValueId state, Range heads) {
     auto [found, added] = slabs_.try_emplace({device, state});
     if (!added) return found->second;
-    int64_t bytes =
-        plan_.workload.batch * heads.size() * plan_.workload.context * 2 * s_.head_dim * 4;
+    plan_.kv_pool.num_blocks = plan_.workload.pool_blocks();
+    int64_t bytes = heads.size() * plan_.kv_pool.num_blocks * kKvBlock * 2 * s_.head_dim * 4;
     BufferId b = buffer(device, BufferRole::kKvSlab, bytes);
     plan_.kv_slabs.push_back({state, device, heads, s_.head_dim, s_.head_dim, b});
     return found->second = KvSlabId(plan_.kv_slabs.size() - 1);
@@ -363,6 +363,9 @@ Plan HandPlanner::run() {
             buffer(DeviceId(i), array.role, array.bytes());
     lay_phase(plan_.prefill);
     lay_phase(plan_.decode);
+    const BatchBuffer table = block_table(plan_.workload);
+    for (size_t i = 0; i < plan_.machine.devices.size(); ++i)
+        if (has_kv(plan_, DeviceId(i))) buffer(DeviceId(i), table.role, table.bytes());
     account();
     plan_.prediction = {.prefill_ns = 2'000'000,
                         .decode_ns_per_token = 125'000,

@@ -24,6 +24,7 @@ std::vector<Mutation> result_mutations();
 std::vector<Mutation> weight_mutations();       // of one shard
 std::vector<Mutation> weight_list_mutations();  // of the plan's lists
 std::vector<Mutation> cache_mutations();
+std::vector<Mutation> pool_mutations();
 std::vector<Mutation> contribution_mutations();
 std::vector<Mutation> group_mutations();
 std::vector<Mutation> transfer_mutations();

@@ -172,6 +172,8 @@ typedef struct cleave_plan_options {
     const char* kv_dtype;
     const char* const* pins; /* "layers.0-15=cuda[0]" */
     size_t num_pins;
+    int64_t kv_tokens; /* that the KV cache has room for; 0: batch times context; -1: all that is
+                          left on the devices */
 } cleave_plan_options;
 
 /* Searches, makes the plan explicit and proves it. `options` may be NULL. Deterministic. The plan

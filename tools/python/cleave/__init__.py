@@ -139,8 +139,9 @@ class Plan(_abi.Handle):
     _free = _abi.lib.cleave_plan_free
 
     def __new__(cls, graph, machine, *, objective="latency", tensor_parallel=0, pipeline_stages=0, metis=True, seed=0,
-                batch=0, context=0, prompt_tokens=0, prefill_chunk=0, dtype=None, kv_dtype=None, pins=()):
-        """0 and None leave the choice to the planner. `pins`: {"layers.0-15": "cuda[0]"}, or "layers.0-15=cuda[0]"s."""
+                batch=0, context=0, prompt_tokens=0, prefill_chunk=0, dtype=None, kv_dtype=None, pins=(), kv_tokens=0):
+        """0 and None leave the choice to the planner. `pins`: {"layers.0-15": "cuda[0]"}, or "layers.0-15=cuda[0]"s.
+        `kv_tokens`: that the KV cache has room for, or "auto": all that is left on the devices."""
         if objective not in _OBJECTIVES:
             raise ValueError(f"objective {objective!r}: it is one of {', '.join(_OBJECTIVES)}")
         words = [f"{k}={v}" for k, v in pins.items()] if hasattr(pins, "items") else list(pins)
@@ -149,7 +150,8 @@ class Plan(_abi.Handle):
             _abi.PlanOptions, objective=_OBJECTIVES.index(objective), tensor_parallel=tensor_parallel,
             pipeline_stages=pipeline_stages, no_metis=not metis, seed=seed, batch=batch, context=context,
             prompt_tokens=prompt_tokens, prefill_chunk=prefill_chunk, dtype=_abi.text(dtype),
-            kv_dtype=_abi.text(kv_dtype), pins=array, num_pins=len(words))
+            kv_dtype=_abi.text(kv_dtype), pins=array, num_pins=len(words),
+            kv_tokens=-1 if kv_tokens == "auto" else kv_tokens)
         return cls._make(_abi.lib.cleave_plan_make, graph._handle, machine._handle, _c.byref(options))
 
     @classmethod
