@@ -18,7 +18,9 @@ template <class Config>
 struct AttentionArgs {
     const float* q;  // [tokens, kQStride], columns from kQOffset
     const typename Config::Kv* kv;
-    i64 num_slots, context;
+    i64 num_blocks;
+    const i32* blocks;  // [slots, blocks_per_slot]
+    i64 blocks_per_slot;
     float* out;            // [tokens, kQHeads * kVHeadDim]
     const i32* positions;  // [tokens]
     const i32* slots;      // [tokens]
@@ -41,12 +43,28 @@ constexpr i64 queries_of_tile() {
     }
 }
 
+// The cache of one head of one sequence, from a block on.
+template <class T>
+struct KvRun {
+    KvCache<T> cache;
+    i64 kv_head;
+    const i32* blocks;  // of the first keys, and so on
+    i64 count;          // of blocks
+
+    CLEAVE_INLINE T* keys(i64 i) const { return cache.keys(kv_head, blocks[i]); }
+    CLEAVE_INLINE T* values(i64 i) const { return cache.values(kv_head, blocks[i]); }
+};
+
 template <class Config>
 struct AttentionTile {
     using C = Config;
     static constexpr i64 kQ = queries_of_tile<C>();
     static constexpr i64 VN = width_for(C::kVHeadDim);    // lanes along a value
     static constexpr i64 kKeys = C::kByToken ? 128 : 64;  // taken together
+    static constexpr i64 kBlocks = kKeys / kKeyBlock;
+    static constexpr i64 kAhead = C::kByToken ? kBlocks : 0;  // blocks
+    using Kv = typename C::Kv;
+    using Run = KvRun<const Kv>;
     static_assert(VN >= 2, "head sizes are even");
 
     alignas(64) float q[kQ][C::kHeadDim];
@@ -77,11 +95,13 @@ struct AttentionTile {
         first[count++] = first[i];
     }
 
-    // Scores of all queries for kBlocks blocks of keys; capped. `at` is the first key's place in
-    // `score`.
-    template <i64 kBlocks, class T>
-    CLEAVE_INLINE void score_blocks(const T* keys, i64 at) {
-        constexpr i64 kVectors = kBlocks * kKeyBlock / kLanes, kPerBlock = kKeyBlock / kLanes;
+    // Scores of all queries for kCount blocks of keys from block `first` on; capped.
+    template <i64 kCount>
+    CLEAVE_INLINE void score_blocks(const Run& run, i64 first) {
+        constexpr i64 kVectors = kCount * kKeyBlock / kLanes, kPerBlock = kKeyBlock / kLanes;
+        const Kv* keys[kCount];
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < kCount; ++i) keys[i] = run.keys(first + i);
         Vec sums[kQ][kVectors];
 #pragma clang loop unroll(full)
         for (i64 i = 0; i < kQ * kVectors; ++i) sums[i / kVectors][i % kVectors] = 0.0f;
@@ -89,8 +109,7 @@ struct AttentionTile {
         for (i64 d = 0; d < C::kHeadDim; ++d) {
 #pragma clang loop unroll(full)
             for (i64 v = 0; v < kVectors; ++v) {
-                const T* from =
-                    keys + (v / kPerBlock * C::kHeadDim + d) * kKeyBlock + v % kPerBlock * kLanes;
+                const Kv* from = keys[v / kPerBlock] + d * kKeyBlock + v % kPerBlock * kLanes;
                 Vec k = load(from);
 #pragma clang loop unroll(full)
                 for (i64 i = 0; i < kQ; ++i) sums[i][v] += k * q[i][d];
@@ -98,7 +117,7 @@ struct AttentionTile {
         }
 #pragma clang loop unroll(full)
         for (i64 i = 0; i < kQ * kVectors; ++i)
-            store(score[i / kVectors] + at + i % kVectors * kLanes,
+            store(score[i / kVectors] + first * kKeyBlock + i % kVectors * kLanes,
                   cap(sums[i / kVectors][i % kVectors]));
     }
 
@@ -110,28 +129,15 @@ struct AttentionTile {
             return s;
     }
 
-    // Scores of all queries for keys [key, key + n); key is a multiple of kKeyBlock. Whole blocks
-    // are read, and scores past n are masked later. A block narrower than that, the context's
-    // last, goes key by key.
-    template <class T>
-    CLEAVE_INLINE void scores(const KvCache<T>& cache, i64 slot, i64 kv_head, i64 key, i64 n) {
-        constexpr i64 kBlocks = max(1, min(kKeys / kKeyBlock, 8 * kLanes / (kQ * kKeyBlock)));
-        const T* keys = cache.key_block(slot, kv_head, key);
-        const i64 whole = min(round_up(n, kKeyBlock), cache.context / kKeyBlock * kKeyBlock - key);
-        i64 j = 0;
-        for (; j + kBlocks * kKeyBlock <= whole; j += kBlocks * kKeyBlock)
-            score_blocks<kBlocks>(keys + j * C::kHeadDim, j);
-        if constexpr (kBlocks > 1)
-            for (; j < whole; j += kKeyBlock) score_blocks<1>(keys + j * C::kHeadDim, j);
-        const i64 width = cache.key_block_width(key + j);
-        for (i64 block = j; j < n; ++j)
-            for (i64 i = 0; i < kQ; ++i) {
-                float total = 0.0f;
-                for (i64 d = 0; d < C::kHeadDim; ++d)
-                    total +=
-                        load_one(keys + block * C::kHeadDim + d * width + (j - block)) * q[i][d];
-                score[i][j] = cap(FloatN<2>(total))[0];
-            }
+    // Scores of all queries for the tile's first n keys. Whole blocks are read, and scores past n
+    // are masked later.
+    CLEAVE_INLINE void scores(const Run& run, i64 n) {
+        constexpr i64 kTogether = max(1, min(kBlocks, 8 * kLanes / (kQ * kKeyBlock)));
+        const i64 count = ceil_div(n, kKeyBlock);
+        i64 i = 0;
+        for (; i + kTogether <= count; i += kTogether) score_blocks<kTogether>(run, i);
+        if constexpr (kTogether > 1)
+            for (; i < count; ++i) score_blocks<1>(run, i);
     }
 
     // Hides the scores outside [first, last) among the first `count` from `key` on: what is not
@@ -192,9 +198,8 @@ struct AttentionTile {
 
     // acc[i] += sum over keys [begin, n) of score * value, all queries together, kChunk features at
     // a time. Small heads have too few sums to fill the multipliers' latency, so that kWays runs of
-    // keys are summed side by side.
-    template <class T>
-    CLEAVE_INLINE void accumulate(const T* values, i64 begin, i64 n) {
+    // keys are summed side by side. Blocks are walked within a chunk: its sums stay in registers.
+    CLEAVE_INLINE void accumulate(const Run& run, i64 begin, i64 n) {
         constexpr i64 kVectors = C::kVHeadDim / VN;
         constexpr i64 kChunk = width_for(kVectors, 4);
         constexpr i64 kWays = kQ * kChunk >= 8 ? 1 : kQ * kChunk >= 4 ? 2 : 4;
@@ -206,13 +211,25 @@ struct AttentionTile {
 #pragma clang loop unroll(full)
                 for (i64 way = 1; way < kWays; ++way) sums[way][i] = 0.0f;
             }
-            i64 j = begin;
-#pragma clang loop unroll(disable)
-            for (; j + kWays <= n; j += kWays)
+            for (i64 j = begin; j < n;) {
+                const i64 block = j / kKeyBlock, stop = min((block + 1) * kKeyBlock, n);
+                const Kv* from = run.values(block) + d;
+                const Kv* ahead = run.values(min(block + kAhead, run.count - 1)) + d;
+                auto add = [&](i64 key) __attribute__((always_inline)) {
 #pragma clang loop unroll(full)
-                for (i64 way = 0; way < kWays; ++way)
-                    add_value<kChunk>(sums[way], values, j + way, d);
-            for (; j < n; ++j) add_value<kChunk>(sums[0], values, j, d);
+                    for (i64 way = 0; way < kWays; ++way)
+                        add_value<kChunk>(sums[way], from, ahead, key + way, block);
+                };
+                if (C::kByToken && stop - j == kKeyBlock) {
+#pragma clang loop unroll_count(4)
+                    for (i64 i = 0; i < kKeyBlock; i += kWays) add(j + i);
+                    j = stop;
+                    continue;
+                }
+#pragma clang loop unroll(disable)
+                for (; j + kWays <= stop; j += kWays) add(j);
+                if (j < stop) j = add_rest<kWays, kChunk>(sums, run, j, n, d);
+            }
 #pragma clang loop unroll(full)
             for (i64 i = 0; i < kQ * kChunk; ++i) {
 #pragma clang loop unroll(full)
@@ -222,31 +239,42 @@ struct AttentionTile {
         }
     }
 
-    // sums[i] += score of key j * features [d, d + kChunk * VN) of its value.
-    template <i64 kChunk, class T>
-    CLEAVE_INLINE void add_value(FloatN<VN>* sums, const T* values, i64 j, i64 d) const {
+    // What is left of a block: the last keys, or a run of kWays keys that ends in the next block,
+    // as there are where a window begins. Returns the key behind it.
+    template <i64 kWays, i64 kChunk>
+    CLEAVE_INLINE i64 add_rest(FloatN<VN> (&sums)[kWays][kQ * kChunk], const Run& run, i64 j, i64 n,
+                               i64 d) const {
+        auto add = [&](FloatN<VN>* to, i64 key) __attribute__((always_inline)) {
+            const i64 block = key / kKeyBlock;
+            const Kv* from = run.values(block) + d;
+            add_value<kChunk>(to, from, from, key, block);
+        };
+        if (C::kWindow > 0 && j + kWays <= n) {
+#pragma clang loop unroll(full)
+            for (i64 way = 0; way < kWays; ++way) add(sums[way], j + way);
+            return j + kWays;
+        }
+        for (; j < n; ++j) add(sums[0], j);
+        return n;
+    }
+
+    // sums[i] += score of key j of the tile * features of its value, a row of the block at `from`.
+    template <i64 kChunk>
+    CLEAVE_INLINE void add_value(FloatN<VN>* sums, const Kv* from, const Kv* ahead, i64 j,
+                                 i64 block) const {
         FloatN<VN> v[kChunk];
 #pragma clang loop unroll(full)
         for (i64 x = 0; x < kChunk; ++x) {
-            const T* from = values + j * C::kVHeadDim + d + x * VN;
-            if constexpr (C::kByToken) __builtin_prefetch(from + kKeys * C::kVHeadDim, 0, 2);
-            v[x] = load<VN>(from);
+            const i64 at = (j - block * kKeyBlock) * C::kVHeadDim + x * VN;
+            if constexpr (C::kByToken) __builtin_prefetch(ahead + at, 0, 2);
+            v[x] = load<VN>(from + at);
         }
 #pragma clang loop unroll(full)
         for (i64 i = 0; i < kQ * kChunk; ++i)
             sums[i] += FloatN<VN>(score[i / kChunk][j]) * v[i % kChunk];
     }
 
-    // Keys [key + skip, key + n) for all queries.
-    template <class T>
-    CLEAVE_INLINE void block(const KvCache<T>& cache, i64 slot, i64 kv_head, i64 key, i64 skip,
-                             i64 n) {
-        scores(cache, slot, kv_head, key, n);
-        softmax(key, n);
-        accumulate(cache.value(slot, kv_head, key), skip, n);
-    }
-
-    void run(const KvCache<const typename C::Kv>& cache, i64 slot, i64 kv_head) {
+    void run(const KvCache<const Kv>& cache, i64 slot, i64 kv_head) {
         const i64 wanted = count;
         while (count < kQ) repeat(count - 1);
         i64 begin = first[0], end = last[0];
@@ -255,8 +283,12 @@ struct AttentionTile {
             end = max(end, last[i]);
         }
         for (i64 key = begin / kKeyBlock * kKeyBlock; key < end; key += kKeys) {
-            const i64 n = min(kKeys, end - key), skip = max(begin - key, 0);
-            block(cache, slot, kv_head, key, skip, n);
+            const i64 n = min(kKeys, end - key);
+            const Run run{cache, kv_head, cache.blocks_of(slot) + key / kKeyBlock,
+                          ceil_div(end - key, kKeyBlock)};
+            scores(run, n);
+            softmax(key, n);
+            accumulate(run, max(begin - key, 0), n);
         }
         for (i64 i = 0; i < wanted; ++i) {
             float inverse = 1.0f / total[i];
@@ -308,8 +340,13 @@ struct AttentionKernel {
 
 template <class Config>
 CLEAVE_INLINE void attention(const AttentionArgs<Config>& a, i64 begin, i64 end, void*) {
-    KvCache<const typename Config::Kv> cache{
-        a.kv, a.num_slots, a.context, Config::kSlabHeads, Config::kHeadDim, Config::kVHeadDim};
+    KvCache<const typename Config::Kv> cache{a.kv,
+                                             a.num_blocks,
+                                             a.blocks,
+                                             a.blocks_per_slot,
+                                             Config::kSlabHeads,
+                                             Config::kHeadDim,
+                                             Config::kVHeadDim};
     AttentionKernel<Config> kernel{a, cache, {}};
     for (i64 item = begin; item < end; ++item) {
         if constexpr (Config::kByToken)

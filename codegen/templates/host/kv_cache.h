@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The KV cache as kernels see it: a slab [slots, kv_heads, context] of keys, then one of values.
-// Values are rows of v_head_dim features. Keys are in blocks of kKeyBlock positions, feature by
-// feature: [head_dim][kKeyBlock], so that the scores of a block are whole vectors for
-// heads of any size and need no sum across lanes. The context's last block is only as wide as what
-// is left, so that there is no padding. Kernels reach elements through this accessor alone, so that
-// another arrangement changes no kernel.
+// The KV cache as kernels see it: a slab of blocks of kKeyBlock positions, K [kv_heads, num_blocks,
+// kKeyBlock, head_dim], then V [kv_heads, num_blocks, kKeyBlock, v_head_dim]. The block table has
+// the ids of a slot's blocks in the order of its positions. Values are rows of v_head_dim features.
+// Keys are feature by feature within a block, [head_dim][kKeyBlock], so that the scores of a block
+// are whole vectors for heads of any size and need no sum across lanes. Kernels reach elements
+// through this accessor alone, so that another arrangement changes no kernel.
 #pragma once
 
 #include "prelude.h"
@@ -16,33 +16,30 @@ inline constexpr i64 kKeyBlock = 16;
 template <class T>
 struct KvCache {
     T* base;
-    i64 num_slots, context;
+    i64 num_blocks;
+    const i32* blocks;  // [slots, blocks_per_slot]
+    i64 blocks_per_slot;
     i64 kv_heads, head_dim, v_head_dim;
 
-    // The block of keys with `position`, and how many positions it has room for.
-    CLEAVE_INLINE T* key_block(i64 slot, i64 kv_head, i64 position) const {
-        return base + ((slot * kv_heads + kv_head) * context + position / kKeyBlock * kKeyBlock) *
-                          head_dim;
+    // The row of the block table.
+    CLEAVE_INLINE const i32* blocks_of(i64 slot) const { return blocks + slot * blocks_per_slot; }
+    // A block of a head. Feature i of its key j is at [i * kKeyBlock + j].
+    CLEAVE_INLINE T* keys(i64 kv_head, i64 block) const {
+        return base + (kv_head * num_blocks + block) * kKeyBlock * head_dim;
     }
-    CLEAVE_INLINE i64 key_block_width(i64 position) const {
-        return min(kKeyBlock, context - position / kKeyBlock * kKeyBlock);
-    }
-    // Feature i of a key is key(...)[i * key_block_width(position)].
-    CLEAVE_INLINE T* key(i64 slot, i64 kv_head, i64 position) const {
-        return key_block(slot, kv_head, position) + position % kKeyBlock;
-    }
-    CLEAVE_INLINE T* value(i64 slot, i64 kv_head, i64 position) const {
-        return base + num_slots * kv_heads * context * head_dim +
-               ((slot * kv_heads + kv_head) * context + position) * v_head_dim;
+    // Feature i of its value j is at [j * v_head_dim + i].
+    CLEAVE_INLINE T* values(i64 kv_head, i64 block) const {
+        return base + kv_heads * num_blocks * kKeyBlock * head_dim +
+               (kv_head * num_blocks + block) * kKeyBlock * v_head_dim;
     }
 
     CLEAVE_INLINE void store_key(i64 slot, i64 kv_head, i64 position, const float* from) const {
-        T* to = key(slot, kv_head, position);
-        const i64 width = key_block_width(position);
-        for (i64 i = 0; i < head_dim; ++i) store_one(to + i * width, from[i]);
+        T* to = keys(kv_head, blocks_of(slot)[position / kKeyBlock]) + position % kKeyBlock;
+        for (i64 i = 0; i < head_dim; ++i) store_one(to + i * kKeyBlock, from[i]);
     }
     CLEAVE_INLINE void store_value(i64 slot, i64 kv_head, i64 position, const float* from) const {
-        T* to = value(slot, kv_head, position);
+        T* to = values(kv_head, blocks_of(slot)[position / kKeyBlock]) +
+                position % kKeyBlock * v_head_dim;
         for (i64 i = 0; i < v_head_dim; ++i) store_one(to + i, from[i]);
     }
 };

@@ -30,7 +30,9 @@ struct QkvArgs {
     i64 rope_context;
     float* q_out;  // [tokens, kQHeads * kHeadDim]
     typename Config::Kv* kv;
-    i64 num_slots, context;
+    i64 num_blocks;
+    const i32* blocks;  // [slots, blocks_per_slot]
+    i64 blocks_per_slot;
     const i32* positions;  // [tokens]
     const i32* slots;      // [tokens]
     i64 num_tokens;
@@ -125,8 +127,13 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
     float* x = static_cast<float*>(scratch);
     float* c = x + block_floats(K, Config::kTokens);
     float* converted = c + Config::kTokens * QkvKernel<Config>::kStride;
-    KvCache<typename Config::Kv> cache{
-        a.kv, a.num_slots, a.context, Config::kSlabHeads, Config::kHeadDim, Config::kVHeadDim};
+    KvCache<typename Config::Kv> cache{a.kv,
+                                       a.num_blocks,
+                                       a.blocks,
+                                       a.blocks_per_slot,
+                                       Config::kSlabHeads,
+                                       Config::kHeadDim,
+                                       Config::kVHeadDim};
     QkvKernel<Config> kernel{a, cache, c, converted};
     Rows input{a.x + Config::kXOffset, Config::kXStride, nullptr};
     auto norm = norm_of<Config>(a.norm);
