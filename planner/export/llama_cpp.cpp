@@ -15,6 +15,7 @@
 
 #include "planner/export/formats.h"
 #include "planner/export/layers.h"
+#include "planner/plan/kv_room.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -158,15 +159,25 @@ ExportResult export_llama_cpp(const Plan& plan) {
     else
         layer_mode(plan, flags);
     const std::string kv(dtype_name(plan.workload.kv_dtype.value_or(DType::kF16)));
-    const std::vector<std::string> workload{
-        "-fit", "off",
-        "-c",   std::to_string(plan.workload.context * plan.workload.batch),
-        "-np",  std::to_string(plan.workload.batch),
-        "-b",   std::to_string(plan.workload.max_tokens()),
-        "-ub",  std::to_string(plan.workload.max_tokens()),
-        "-ctk", kv,
-        "-ctv", kv};
+    const bool whole = has_whole_contexts(plan);
+    const int64_t cache_tokens =
+        whole ? plan.workload.context * plan.workload.batch : kv_tokens(plan.kv_pool.num_blocks);
+    const std::vector<std::string> workload{"-fit", "off",
+                                            "-c",   std::to_string(cache_tokens),
+                                            "-np",  std::to_string(plan.workload.batch),
+                                            "-b",   std::to_string(plan.workload.max_tokens()),
+                                            "-ub",  std::to_string(plan.workload.max_tokens()),
+                                            "-ctk", kv,
+                                            "-ctv", kv};
     flags.arguments.insert(flags.arguments.end(), workload.begin(), workload.end());
+    // One cache for all sequences, in which any of them may be as long as it.
+    if (!whole) {
+        flags.arguments.emplace_back("-kvu");
+        flags.notes.push_back(fmt::format(
+            "The context of {} tokens: with one cache for all sequences llama.cpp has no limit of "
+            "its own for each.",
+            plan.workload.context));
+    }
     std::string script =
         "#!/bin/sh\n# usage: sh serve.sh MODEL.gguf [FLAG...]\nset -eu\nmodel=$1\nshift\nexec "
         "llama-server -m \"$model\"";

@@ -15,6 +15,7 @@
 
 #include "planner/export/formats.h"
 #include "planner/export/layers.h"
+#include "planner/plan/kv_room.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -41,16 +42,25 @@ std::vector<std::string> notes(const Plan& plan, DType weights) {
     std::vector<std::string> notes{
         "vLLM reads a Hugging Face checkpoint of the model, not this plan's ONNX file: give its "
         "folder or name to serve.sh.",
-        "vLLM sizes its KV cache by --gpu-memory-utilization, not by the plan: it takes what is "
-        "left.",
         "vLLM pads the vocabulary to a multiple of 64 before it divides it; the plan does not.",
         "Which collective algorithm runs, and when, is vLLM's choice."};
+    if (has_whole_contexts(plan))
+        notes.emplace_back(
+            "vLLM sizes its KV cache by --gpu-memory-utilization, not by the plan: it takes what "
+            "is left.");
     const std::optional<DType> kv = plan.workload.kv_dtype;
     if (kv && *kv != weights)
         notes.push_back(fmt::format(
             "The plan keeps keys and values in {}; vLLM keeps them in the model's type, {}.", *kv,
             weights));
     return notes;
+}
+
+// A pool that was asked for. vLLM's block 0 is nobody's, too.
+std::string pool_flags(const Plan& plan) {
+    if (has_whole_contexts(plan)) return "";
+    return fmt::format(" --block-size {} --num-gpu-blocks-override {}", kKvBlock,
+                       plan.kv_pool.num_blocks);
 }
 
 }  // namespace
@@ -73,11 +83,11 @@ ExportResult export_vllm(const Plan& plan) {
         "export VLLM_PP_LAYER_PARTITION={}\n"
         "exec vllm serve \"$model\" --tensor-parallel-size {} --pipeline-parallel-size {} --dtype "
         "{} "
-        "--max-model-len {} --max-num-seqs {} --max-num-batched-tokens {} \"$@\"\n",
+        "--max-model-len {} --max-num-seqs {} --max-num-batched-tokens {}{} \"$@\"\n",
         plan.stages.size(), plan.stages[0].devices.size(), vendor.visible_variable,
         fmt::join(visible, ","), fmt::join(layers, ","), plan.stages[0].devices.size(),
         plan.stages.size(), torch_name(weights), plan.workload.context, plan.workload.batch,
-        plan.workload.max_tokens());
+        plan.workload.max_tokens(), pool_flags(plan));
     return {.files = {{"serve.sh", std::move(script)}},
             .commands = {{"sh", "serve.sh", "MODEL"}},
             .not_expressed = notes(plan, weights)};

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "planner/plan/kv_room.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::runtime {
 
@@ -59,6 +61,27 @@ Batch make_decode_pass(std::span<const LiveSequence> live) {
         batch.sequence_starts.push_back(static_cast<int32_t>(batch.token_ids.size()));
     }
     return batch;
+}
+
+std::vector<int32_t> table_for(const planner::Plan& plan, std::span<const int64_t> lengths) {
+    const planner::Workload& w = plan.workload;
+    const int64_t num_blocks = plan.kv_pool.num_blocks, per_slot = w.blocks_per_slot();
+    if (plan.kv_slabs.empty() || 1 + std::ssize(lengths) * per_slot <= num_blocks) return {};
+    std::vector<int32_t> table(static_cast<size_t>(w.batch * per_slot), 0);
+    int64_t next = 1;  // block 0 is nobody's
+    for (size_t s = 0; s < lengths.size(); ++s)
+        for (int64_t i = 0; i < ceil_div(lengths[s], planner::kKvBlock); ++i, ++next)
+            if (next < num_blocks)
+                table[s * static_cast<size_t>(per_slot) + static_cast<size_t>(i)] =
+                    static_cast<int32_t>(next);
+    if (next > num_blocks)
+        throw UserError(
+            "the KV pool has {} tokens, and these {} sequences take {} with their new tokens, in "
+            "blocks of {}; plan with $kv_tokens {} or more, or give fewer prompts or a smaller "
+            "$max_new_tokens",
+            planner::kv_tokens(num_blocks), lengths.size(), planner::kv_tokens(next),
+            planner::kKvBlock, planner::kv_tokens(next));
+    return table;
 }
 
 }  // namespace cleave::runtime

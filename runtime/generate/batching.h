@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "planner/plan/plan.h"
 #include "runtime/execute/batch.h"
 
 namespace cleave::runtime {
@@ -29,5 +30,9 @@ struct LiveSequence {
     int64_t position = 0;  // of that token
 };
 Batch make_decode_pass(std::span<const LiveSequence> live);
+
+// The block table in which sequence i has blocks for lengths[i] tokens, in order; empty where the
+// identity table has room in the pool for all. UserError where no table has.
+std::vector<int32_t> table_for(const planner::Plan& plan, std::span<const int64_t> lengths);
 
 }  // namespace cleave::runtime

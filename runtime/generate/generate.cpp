@@ -80,6 +80,10 @@ public:
           prompts_(prompts),
           options_(options),
           vocab_(plan.graph.config.vocab_size) {
+        std::vector<int64_t> lengths;
+        for (const std::vector<int32_t>& prompt : prompts)
+            lengths.push_back(std::ssize(prompt) + options.max_new_tokens);
+        blocks_ = table_for(plan, lengths);
         result_.sequences.resize(prompts.size());
         counts_.resize(prompts.size());
         if (!needs_counts(options.sampling)) return;
@@ -99,6 +103,7 @@ private:
             make_prefill_passes(prompts_, plan_.workload.prefill_chunk, options_.keep_logits);
         std::vector<Batch> batches;
         for (const PrefillPass& pass : passes) batches.push_back(pass.batch);
+        for (Batch& batch : batches) batch.blocks = blocks_;
         const std::vector<Outputs> outputs = run(batches);
         result_.prefill_ms = milliseconds_since(start);
         // The last row of a sequence is that of its last token.
@@ -122,6 +127,7 @@ private:
             if (options_.cancel) options_.cancel->throw_if_cancelled();
             std::vector<LiveSequence> stepping = std::exchange(live_, {});
             Batch batch = make_decode_pass(stepping);
+            batch.blocks = blocks_;
             const Outputs outputs = std::move(run({&batch, 1}).front());
             for (size_t row = 0; row < stepping.size(); ++row) {
                 keep(stepping[row].sequence, outputs, row);
@@ -203,6 +209,7 @@ private:
     const std::vector<std::vector<int32_t>>& prompts_;
     const GenerateOptions& options_;
     int64_t vocab_;
+    std::vector<int32_t> blocks_;      // the block table; empty: the identity
     std::vector<LiveSequence> live_;   // in sequence order
     std::vector<TokenCounts> counts_;  // of each sequence, where penalties look at them
     GenerateResult result_;

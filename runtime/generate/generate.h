@@ -42,8 +42,9 @@ struct GenerateResult {
 };
 
 // UserError when an option of the sampling is out of its range, when a prompt is empty or a prompt
-// plus max_new_tokens exceeds the plan's context, or there are more prompts than the plan's batch;
-// and where logits that are kept, or that a token is chosen from, are not numbers.
+// plus max_new_tokens exceeds the plan's context, or there are more prompts than the plan's batch,
+// or all together exceed its KV pool; and where logits that are kept, or that a token is chosen
+// from, are not numbers.
 GenerateResult generate(Session& session, const planner::Plan& plan,
                         const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options);

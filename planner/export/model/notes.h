@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "planner/plan/plan.h"
+#include <fmt/format.h>
+
+#include "planner/plan/kv_room.h"
 
 namespace cleave::planner {
 
@@ -14,6 +16,14 @@ inline constexpr const char* kLogitsOfEveryToken =
     "asked.";
 inline constexpr const char* kWeightsExpanded =
     "Quantised weights are expanded to f32: same results, several times the memory.";
+
+// Of exports whose caller keeps keys and values, a tensor for each layer.
+inline void add_pool_note(const Plan& plan, std::vector<std::string>& notes) {
+    if (!has_whole_contexts(plan))
+        notes.push_back(
+            fmt::format("The KV pool of {} tokens: keys and values are as long as the sequences.",
+                        kv_tokens(plan.kv_pool.num_blocks)));
+}
 
 // Of exports that compute in f32 whatever the plan stores; `expanded`: some weight was quantised.
 inline void add_f32_notes(const Plan& plan, bool expanded, std::vector<std::string>& notes) {

@@ -10,6 +10,7 @@
 #include "planner/export/model/iree/lower_module.h"
 #include "planner/export/model/notes.h"
 #include "planner/export/model/runners.h"
+#include "planner/plan/kv_room.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -177,6 +178,11 @@ std::string module_json(const Plan& plan, const IreeModule& module, const Flags&
 
 ExportResult export_iree(const Plan& plan) {
     check_exportable_weights(plan);
+    if (!has_whole_contexts(plan))
+        throw UserError(
+            "$format iree: the module keeps a whole context of each sequence, {} tokens, and the "
+            "plan's KV pool has {}; plan without $kv_tokens",
+            plan.workload.batch * plan.workload.context, kv_tokens(plan.kv_pool.num_blocks));
     one_driver(plan);
     const Schedule schedule = make_schedule(plan);
     auto reader = std::make_shared<importer::WeightReader>(plan.graph);

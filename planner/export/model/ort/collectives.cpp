@@ -68,6 +68,7 @@ ExportResult export_ort_collectives(const Plan& plan) {
         "Logits are gathered on every rank, and which collective algorithm runs is NCCL's choice.",
         "Prompts run in one pass, and a run is of one sequence."};
     add_f32_notes(plan, expanded, result.not_expressed);
+    add_pool_note(plan, result.not_expressed);
     return result;
 }
 

@@ -94,6 +94,7 @@ std::vector<std::string> notes(const Plan& plan, bool expanded) {
         "The implementation of collectives (ring, two-phase) and the tiles of kernels are ONNX "
         "Runtime's own."};
     add_f32_notes(plan, expanded, notes);
+    add_pool_note(plan, notes);
     if (plan.workload.kv_dtype == DType::kBF16)
         notes.emplace_back("Keys and values are kept in f32: numpy has no bf16.");
     return notes;
