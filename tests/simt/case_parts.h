@@ -50,6 +50,11 @@ inline void bounds(KernelCase& c, DType narrow) {
 inline SlabPlace cache_place(bool host) {
     return shuffled_place(kCacheSlots, kCacheContext, !host);
 }
+// Two slots have their first positions in one block, as sequences with a common prompt have.
+inline void share_first_block(SlabPlace& place, int64_t slot, int64_t other) {
+    place.blocks[static_cast<size_t>(other * place.blocks_per_slot)] =
+        place.blocks[static_cast<size_t>(slot * place.blocks_per_slot)];
+}
 // The next arguments: a slab, and its block table. Returns the slab's operand.
 inline int add_cache(Draw& draw, const codegen::SlabSpec& slab, const SlabPlace& place) {
     int kv = draw.c.add_arg(draw("kv", slab.dtype, slab_elements(slab, place)));

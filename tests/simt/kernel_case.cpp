@@ -168,7 +168,8 @@ Outcome run_on_simt(KernelCase& c, const Kernel& kernel, const runtime::simt::Si
     return outcome;
 }
 
-Outcome run_on_device(KernelCase& c, const Kernel& kernel, runtime::Device& device) {
+Outcome run_on_device(KernelCase& c, const Kernel& kernel, runtime::Device& device,
+                      const BeforeLaunch& before) {
     constexpr int64_t kGuard = 256;
     constexpr uint8_t kPattern = 0xa5;
     struct Placed {
@@ -190,6 +191,7 @@ Outcome run_on_device(KernelCase& c, const Kernel& kernel, runtime::Device& devi
     auto starts = GuardedBuffer::integers("sequence_starts", c.starts);
     auto scratch = scratch_of(c, kernel);
     const std::vector<uint64_t> args = words_of(c, kernel, operands, starts, scratch, place);
+    if (before) before(operands);
     device.launch(0, args, grid_of(c, kernel), kernel.launch);
     Outcome outcome;
     for (size_t i = 0; i < placed.size(); ++i) {

@@ -87,8 +87,11 @@ Outcome run_on_simt(KernelCase& c, const codegen::Kernel& kernel,
                     const runtime::simt::LaunchOptions& options = {});
 Outcome run_on_host(KernelCase& c, std::mt19937& rng);
 // On a real GPU (or a fake one): every operand in memory of its own between guard words, which must
-// stay; `device` has the kernel loaded as its only one.
-Outcome run_on_device(KernelCase& c, const codegen::Kernel& kernel, runtime::Device& device);
+// stay; `device` has the kernel loaded as its only one. `before` may change what is at the
+// addresses of the operands.
+using BeforeLaunch = std::function<void(const std::vector<uint64_t>& operands)>;
+Outcome run_on_device(KernelCase& c, const codegen::Kernel& kernel, runtime::Device& device,
+                      const BeforeLaunch& before = {});
 
 struct LinearOptions {
     bool norm = false, bias = false, residual = false, scale = false, select = false,

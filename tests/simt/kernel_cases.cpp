@@ -87,7 +87,8 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     c.counts = {tokens, 1, static_cast<int64_t>(c.starts.size())};
     c.starts.push_back(static_cast<int32_t>(tokens));
     int q = c.add_arg(draw("q", activations, tokens * s.q.stride, 2.0));
-    const SlabPlace place = cache_place(host);
+    SlabPlace place = cache_place(host);
+    if (!o.sink) share_first_block(place, 1, 2);
     int kv = add_cache(draw, s.slab, place);
     if (o.sink) make_sink(s, place, c.operand(q), c.operand(kv));
     int out = draw.result("out", tokens * o.heads * o.v_head_dim);

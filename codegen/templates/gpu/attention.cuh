@@ -63,7 +63,7 @@ template <class C>
 struct PrefillWork {
     i64 t0 = 0, head = block_y();
     int tokens = 0;  // 0: this block has none
-    i64 begin = 0, end = 0;
+    int begin = 0, end = 0;
     KvRows<C, const typename C::Kv> rows{};
 
     DEVICE explicit PrefillWork(const AttentionArgs<C>& a) {
@@ -78,8 +78,8 @@ struct PrefillWork {
             tile -= tiles;
         }
         if (tokens == 0) return;
-        end = i64(a.positions[t0 + tokens - 1]) + 1;
-        if (C::kWindow > 0) begin = max<i64>(0, i64(a.positions[t0]) + 1 - C::kWindow);
+        end = a.positions[t0 + tokens - 1] + 1;
+        if (C::kWindow > 0) begin = int(max<i64>(0, a.positions[t0] + 1 - C::kWindow));
         rows = a.cache().rows(a.slots[t0], (C::kFirstHead + head) / C::kGroup);
     }
     DEVICE const typename C::X* q(const AttentionArgs<C>& a) const {
@@ -95,20 +95,20 @@ struct PrefillWork {
 // those of `key`. The table is read for several copies before the first of them, as no load
 // passes a store into shared memory.
 template <int kCount, int kThreads, class Rows, class RowOf, class Copy>
-DEVICE void stage_rows(const Rows& rows, i64 key, i64 end, const RowOf& row_of, const Copy& copy) {
+DEVICE void stage_rows(const Rows& rows, int key, int end, const RowOf& row_of, const Copy& copy) {
     constexpr int kAtOnce = min(turns(kStagedAtOnce), ceil_div(kCount, kThreads));
     for (int first = thread_x(); first < kCount; first += kAtOnce * kThreads) {
         i32 block[kAtOnce];
 #pragma unroll
         for (int n = 0; n < kAtOnce; ++n) {
-            const i64 position = key + row_of(first + n * kThreads);
+            const int position = key + row_of(first + n * kThreads);
             block[n] = rows.block(position < end ? position : key);
         }
 #pragma unroll
         for (int n = 0; n < kAtOnce; ++n) {
             const int i = first + n * kThreads;
             if (kCount % (kAtOnce * kThreads) != 0 && i >= kCount) continue;
-            const i64 position = key + row_of(i);
+            const int position = key + row_of(i);
             const bool valid = position < end;
             copy(i, valid ? position : key, block[n], valid);
         }

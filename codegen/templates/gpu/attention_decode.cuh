@@ -35,7 +35,6 @@ struct DecodeTile {
     Floats<kWidth> q[kHeads][kSlices];
     Floats<kVWidth> sum[kHeads][kVSlices];
     float top[kHeads], total[kHeads];
-    i32 block[kAhead];  // of the keys that come next
 
     static DEVICE int sub() { return thread_x() % kLanes; }
     static DEVICE int column(int slice) { return (slice * kLanes + sub()) * kWidth; }
@@ -62,22 +61,18 @@ struct DecodeTile {
         }
     }
 
-    // Finds the blocks of keys key, key + kGroups, ... (kAhead of them); behind `end` the last
-    // one's.
-    DEVICE void look_up(const Rows& rows, i64 key, i64 end) {
-#pragma unroll
-        for (int n = 0; n < kAhead; ++n) block[n] = rows.block(min(key + n * kGroups, end - 1));
-    }
-
-    // Keys key, key + kGroups, ... (kAhead of them), those before `end`, in the blocks looked up;
-    // looks up the next ones, so that their loads need not wait for the table.
-    DEVICE void take(const Rows& rows, i64 key, i64 end) {
+    // Keys key, key + kGroups, ... (kAhead of them), those before `end`. A line of the table has
+    // the blocks of 512 keys, so that its loads are of the first-level cache; blocks that are
+    // looked up a turn ahead take registers that NVIDIA's compiler pays with a block less a
+    // multiprocessor.
+    DEVICE void take(const Rows& rows, int key, int end) {
         Floats<kWidth> k[kAhead][kSlices];
         Floats<kVWidth> v[kAhead][kVSlices];
 #pragma unroll
         for (int n = 0; n < kAhead; ++n) {
-            i64 position = min(key + n * kGroups, end - 1);
-            const T *keys = rows.key(block[n], position), *values = rows.value(block[n], position);
+            int position = min(key + n * kGroups, end - 1);
+            const i32 block = rows.block(position);
+            const T *keys = rows.key(block, position), *values = rows.value(block, position);
             if (sub() == 0) rows.check_key(keys), rows.check_value(values);
 #pragma unroll
             for (int s = 0; s < kSlices; ++s)
@@ -87,7 +82,6 @@ struct DecodeTile {
                 v[n][s] =
                     load_floats<kVWidth>(values + min(v_column(s), int(C::kVHeadDim) - kVWidth));
         }
-        look_up(rows, key + kAhead * kGroups, end);
 #pragma unroll
         for (int h = 0; h < kHeads; ++h) {
             float score[kAhead], next = top[h];
@@ -186,16 +180,15 @@ DEVICE void attention_decode(const AttentionArgs<C>& a) {
     int heads = int(stop - first);
     if (heads <= 0) return;
 
-    i64 end = i64(a.positions[t]) + 1, begin = C::kWindow > 0 ? max<i64>(0, end - C::kWindow) : 0;
-    i64 part = round_up<i64>(ceil_div<i64>(end - begin, C::kSplits), D::kGroups);
+    int end = a.positions[t] + 1, begin = C::kWindow > 0 ? int(max<i64>(0, end - C::kWindow)) : 0;
+    const int part = round_up(ceil_div(end - begin, int(C::kSplits)), D::kGroups);
     begin += block_z() * part;
     end = min(end, begin + part);
     const typename D::Rows rows = a.cache().rows(a.slots[t], kv_head);
     const int group = thread_x() / D::kLanes;
     D tile;
-    tile.look_up(rows, begin + group, end);
     tile.start(a.q + t * C::kQStride + C::kQOffset + first * C::kHeadDim, heads);
-    for (i64 key = begin; key < end; key += D::kGroups * D::kAhead)
+    for (int key = begin; key < end; key += D::kGroups * D::kAhead)
         tile.take(rows, key + group, end);
     tile.leave(shared);
     barrier();

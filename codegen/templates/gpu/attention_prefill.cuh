@@ -87,9 +87,9 @@ struct PrefillTile {
     }
 
     // Keys and values [key, key + kKeys), zero from `end` on.
-    DEVICE void stage(const Rows& rows, i64 key, i64 end) {
+    DEVICE void stage(const Rows& rows, int key, int end) {
         constexpr int kRuns = kHeadDim / kWidth, kVRuns = kVHeadDim / kVWidth;
-        auto copy_key = [&](int i, i64 position, i32 block, bool valid) {
+        auto copy_key = [&](int i, int position, i32 block, bool valid) {
             const int j = i / kRuns, d = i % kRuns * kWidth;
             const T* row = rows.key(block, position);
             if (d == 0 && valid) rows.check_key(row);
@@ -99,7 +99,7 @@ struct PrefillTile {
             else
                 keys[j * kStride + d] = valid ? row[d] : T{};
         };
-        auto copy_value = [&](int i, i64 position, i32 block, bool valid) {
+        auto copy_value = [&](int i, int position, i32 block, bool valid) {
             const int j = i % kKeys, d = i / kKeys * kVWidth;
             const T* row = rows.value(block, position);
             if (d == 0) rows.check_value(row);
@@ -198,7 +198,7 @@ DEVICE void attention_prefill(const AttentionArgs<C>& a) {
     P p(shared);
     p.start(work.q(a), work.tokens, a.positions + work.t0);
     bool mine = P::my_row() < work.tokens;
-    for (i64 key = work.begin; key < work.end; key += P::kKeys) {
+    for (int key = work.begin; key < work.end; key += P::kKeys) {
         p.stage(work.rows, key, work.end);
         barrier();
         if (mine) {

@@ -98,22 +98,17 @@ struct WarpgroupAttention {
     }
 
     // Keys and values [key, key + kKeys), zero from `end` on.
-    DEVICE void stage(const Rows& rows, i64 key, i64 end, int half) {
-        copy<false>(rows, key, end, staged + half * kHalf);
-        copy<true>(rows, key, end, values(half));
-        async_commit();
-    }
-    template <bool kIsValue>
-    static DEVICE void copy(const Rows& rows, i64 key, i64 end, T* to) {
-        constexpr int kRuns = (kIsValue ? kVHeadDim : kHeadDim) / kRun;
-        auto copy_run = [&](int i, i64 position, i32 block, bool valid) {
-            const int j = i / kRuns, d = i % kRuns * kRun;
-            const T* row = kIsValue ? rows.value(block, position) : rows.key(block, position);
-            if (d == 0 && valid) kIsValue ? rows.check_value(row) : rows.check_key(row);
-            async_copy<kRun* int(sizeof(T))>(to + place(kKeys, j, d), row + d, valid);
+    DEVICE void stage(const Rows& rows, int key, int end, int half) {
+        constexpr int kRuns = max(kHeadDim, kVHeadDim) / kRun, kBytes = kRun * int(sizeof(T));
+        auto copy = [&](int i, int position, i32 block, bool valid) {
+            const int j = i / kRuns, d = i % kRuns * kRun, to = place(kKeys, j, d);
+            const T *keys = rows.key(block, position), *from = rows.value(block, position);
+            if (d == 0 && valid) rows.check_key(keys), rows.check_value(from);
+            if (d < kHeadDim) async_copy<kBytes>(staged + half * kHalf + to, keys + d, valid);
+            if (d < kVHeadDim) async_copy<kBytes>(values(half) + to, from + d, valid);
         };
-        stage_rows<kKeys * kRuns, kThreads>(
-            rows, key, end, [](int i) { return i / kRuns; }, copy_run);
+        stage_rows<kKeys * kRuns, kThreads>(rows, key, end, [](int i) { return i / kRuns; }, copy);
+        async_commit();
     }
 
     // Scores of this warpgroup's queries for the staged keys, then the running softmax, then its
@@ -224,7 +219,7 @@ DEVICE void attention_warpgroups(const AttentionArgs<C>& a) {
     p.start(work.q(a), work.tokens, a.positions + work.t0);
     bool mine = P::my_group() < work.tokens;
     int half = 0;
-    for (i64 key = work.begin; key < work.end; key += P::kKeys) {
+    for (int key = work.begin; key < work.end; key += P::kKeys) {
         async_wait<0>();
         async_fence();
         barrier();

@@ -20,14 +20,14 @@ struct KvRows {
     i64 num_blocks;
 
     // The block that holds a position.
-    DEVICE i32 block(i64 position CLEAVE_HERE) const {
-        return kv_block_id(blocks[u64(position) / kKvBlock], num_blocks CLEAVE_AT);
+    DEVICE i32 block(i32 position CLEAVE_HERE) const {
+        return kv_block_id(blocks[u32(position) / kKvBlock], num_blocks CLEAVE_AT);
     }
     // Rows of a position and the block that holds it.
-    DEVICE T* key(i32 block, i64 position) const {
+    DEVICE T* key(i32 block, i32 position) const {
         return keys + i64(block) * (kKvBlock * C::kHeadDim) + row_in_block(position) * C::kHeadDim;
     }
-    DEVICE T* value(i32 block, i64 position) const {
+    DEVICE T* value(i32 block, i32 position) const {
         return values + i64(block) * (kKvBlock * C::kVHeadDim) +
                row_in_block(position) * C::kVHeadDim;
     }
@@ -38,7 +38,7 @@ struct KvRows {
     DEVICE void check_value(const T* row CLEAVE_HERE) const {
         kv_reads(row, int(C::kVHeadDim) CLEAVE_AT);
     }
-    static DEVICE int row_in_block(i64 position) { return int(u64(position) % kKvBlock); }
+    static DEVICE int row_in_block(i32 position) { return int(u32(position) % kKvBlock); }
 };
 
 // Config: kSlabHeads, kHeadDim, kVHeadDim.

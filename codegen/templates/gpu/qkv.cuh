@@ -101,7 +101,7 @@ struct HeadPart {
         }
         const KvCache<C, typename C::Kv> cache{a.kv, a.num_blocks, a.blocks, a.blocks_per_slot};
         const auto rows = cache.rows(a.slots[t], C::kSlabOffset + head);
-        const i64 position = a.positions[t];
+        const i32 position = a.positions[t];
         const i32 block = rows.block(position);
         auto* row = kind == kKey ? rows.key(block, position) : rows.value(block, position);
         row[f0] = from_float<typename C::Kv>(v0);
