@@ -55,8 +55,8 @@ TEST_CASE("a plan's JSON has the keys that other programs read, in their order",
         nlohmann::ordered_json::parse(planner::plan_to_json(hand_plan({{0, 1}, {2, 3}})));
     std::vector<std::string> keys;
     for (auto& [key, unused] : ordered.items()) keys.push_back(key);
-    CHECK(keys == std::vector<std::string>{"model", "objective", "workload", "devices", "stages",
-                                           "links", "steps", "predicted", "objective_ms",
+    CHECK(keys == std::vector<std::string>{"model", "objective", "workload", "kv_pool", "devices",
+                                           "stages", "links", "steps", "predicted", "objective_ms",
                                            "lower_bound_ms", "gap", "pins", "why"});
     CHECK(ordered["model"] == "tiny");
     CHECK(ordered["devices"][3]["stages"] == nlohmann::ordered_json::array({1}));
