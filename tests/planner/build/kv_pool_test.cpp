@@ -22,10 +22,10 @@ using Catch::Matchers::Contains;
 namespace {
 
 // `kv_tokens` of batch 2 and a context of 100 on machines whose devices differ in memory.
-Plan pool_plan(int64_t kv_tokens, const std::string& devices = "host[0-2]", int64_t first_mib = 24,
+Plan pool_plan(int64_t kv_tokens, const std::string& devices = "host[0-2]", int64_t first_mib = 64,
                int tp = 3) {
     Machine machine = machine_of(devices, small_host(2));
-    for (DeviceInfo& d : machine.devices) d.memory_bytes = int64_t{24} << 20;
+    for (DeviceInfo& d : machine.devices) d.memory_bytes = int64_t{64} << 20;
     machine.devices[0].memory_bytes = first_mib << 20;
     for (DeviceInfo& d : machine.devices) d.reserved_bytes = 0;
     const auto graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
@@ -49,7 +49,7 @@ TEST_CASE("a pool has whole contexts, or the tokens that were asked for, beside 
 }
 
 TEST_CASE("all that is left is the largest pool that every device has room for", "[planner]") {
-    for (int64_t mib : {3, 7, 24, 61})
+    for (int64_t mib : {20, 40, 64, 101})
         for (int tp : {3, 1}) {
             const Plan plan = pool_plan(Workload::kAllThatIsLeft, "host[0-2]", mib, tp);
             CHECK(find_violations(plan).empty());
@@ -75,7 +75,7 @@ TEST_CASE("all that is left is the largest pool that every device has room for",
 
 TEST_CASE("the device with the least room bounds the pool, and text and JSON name it",
           "[planner]") {
-    const Plan plan = pool_plan(Workload::kAllThatIsLeft, "host[0-2]", 5);
+    const Plan plan = pool_plan(Workload::kAllThatIsLeft, "host[0-2]", 20);
     CHECK(kv_bound(plan)->device == DeviceId(0));
     const int64_t tokens = kv_tokens(plan.kv_pool.num_blocks);
     CHECK_THAT(plan_to_text(plan), Contains(fmt::format("{} tokens, {} sequences of 100; bound by "
@@ -86,7 +86,7 @@ TEST_CASE("the device with the least room bounds the pool, and text and JSON nam
     CHECK(json["kv_pool"]["tokens"] == tokens);
     CHECK(json["kv_pool"]["bound_by"] == "host[0]");
     CHECK(json["kv_pool"]["sequences"] == tokens / 112);
-    const Plan small = pool_plan(112, "host[0-2]", 5);
+    const Plan small = pool_plan(112, "host[0-2]", 20);
     CHECK_THAT(plan_to_text(small),
                Contains(fmt::format("112 tokens, 1 sequence of 100; host[0] would bound it at {}",
                                     tokens)));
@@ -102,7 +102,7 @@ TEST_CASE("a pool of less than one context is refused with the least that works"
 TEST_CASE("whole contexts that do not fit are refused with the tokens that would", "[planner]") {
     const auto graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
     Machine machine = machine_of("host[0]", small_host(2));
-    machine.devices[0].memory_bytes = int64_t{8} << 20;
+    machine.devices[0].memory_bytes = int64_t{32} << 20;
     machine.devices[0].reserved_bytes = 0;
     Workload workload{.batch = 64, .prompt_tokens = 32, .context = 512, .prefill_chunk = 64};
     const std::string text = user_error([&] { make_plan(graph, machine, workload, {}); });
