@@ -304,7 +304,7 @@ std::vector<SequenceView> Scheduler::sequences() const { return impl_->state.vie
 EngineLimits limits_of(const planner::Plan& plan) {
     EngineLimits limits{.slots = plan.workload.batch,
                         .context = plan.workload.context,
-                        .num_blocks = plan.workload.pool_blocks(),
+                        .num_blocks = plan.kv_pool.num_blocks,
                         .max_tokens = plan.workload.max_tokens(),
                         .max_outputs = plan.workload.max_outputs()};
     for (const auto& op : plan.graph.ops) {

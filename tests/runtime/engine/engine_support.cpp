@@ -17,6 +17,7 @@ planner::Plan plan_of_sizes(const PoolSizes& sizes) {
     plan.workload.context = sizes.context;
     plan.workload.prefill_chunk = sizes.chunk;
     plan.workload.kv_tokens = sizes.kv_tokens;
+    plan.kv_pool = {plan.workload.pool_blocks()};
     return plan;
 }
 
