@@ -50,7 +50,7 @@ bool holds_op(const Analysis& a, const FusedGroup& group, const std::string& nam
 }
 
 // Units that hold an operator of the pin, as [first, last].
-std::pair<int, int> units_of(const Analysis& a, const Pin& pin) {
+std::pair<int, int> units_of_pin(const Analysis& a, const Pin& pin) {
     auto layers = layer_range(pin.what);
     bool known_op = std::any_of(a.graph.ops.begin(), a.graph.ops.end(),
                                 [&](const Op& op) { return op.name == pin.what; });
@@ -226,7 +226,7 @@ PinnedUnits resolve_pins(const Analysis& analysis, const Machine& machine, const
     if (pins.empty()) return {};
     std::vector<ResolvedPin> resolved;
     for (const Pin& pin : pins) {
-        auto [first, last] = units_of(analysis, pin);
+        auto [first, last] = units_of_pin(analysis, pin);
         resolved.push_back({pin, device_of(machine, pin), first, last});
     }
     refuse_conflicts(analysis, machine, workload, resolved);
