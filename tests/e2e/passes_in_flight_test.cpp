@@ -15,16 +15,16 @@ using namespace cleave::test;
 
 namespace {
 
-constexpr int kGroups = 4, kPrompt = 5, kSteps = 4;
+constexpr int kGroups = 4, kPromptTokens = 5, kSteps = 4;
 
 // A prompt in slot `group` and a token after the other behind it.
 std::vector<Batch> passes_of(int group, std::mt19937& random) {
     const auto vocab = static_cast<uint32_t>(small_shape().config.vocab_size);
     std::vector<Batch> passes;
-    for (int32_t at = 0; at < kPrompt + kSteps;) {
+    for (int32_t at = 0; at < kPromptTokens + kSteps;) {
         Batch& batch = passes.emplace_back();
         batch.is_prefill = at == 0;
-        const int32_t end = at == 0 ? kPrompt : at + 1;
+        const int32_t end = at == 0 ? kPromptTokens : at + 1;
         for (; at < end; ++at) {
             batch.token_ids.push_back(static_cast<int32_t>(random() % vocab));
             batch.positions.push_back(at);

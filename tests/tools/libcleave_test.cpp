@@ -6,8 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 #include <nlohmann/json.hpp>
 
@@ -57,6 +59,18 @@ std::string install(const fs::path& prefix) {
     return prefix.string();
 }
 
+void check_surface(const std::string& library, const char* soname) {
+    const std::string needed = succeeds("readelf -d '" + library + "'");
+    CHECK(lines_with(needed, "(SONAME)").size() == 1);
+    CHECK_THAT(needed, Catch::Matchers::Contains(soname));
+    for (const std::string& symbol :
+         lines_with(succeeds("nm -D --defined-only '" + library + "'"), " ")) {
+        INFO(symbol);
+        CHECK((symbol.find(" T cleave_") != std::string::npos ||
+               symbol.find(" A CLEAVE_") != std::string::npos));
+    }
+}
+
 }  // namespace
 
 TEST_CASE("an installed libcleave plans from a CMake project and from C by pkg-config", "[tools]") {
@@ -83,6 +97,16 @@ TEST_CASE("an installed libcleave plans from a CMake project and from C by pkg-c
              "' && cc -std=c99 -Wall -Werror -pedantic '" CLEAVE_SOURCE_DIR
              "/tests/consumer/plan_llama.c' $(" +
              pkg_config + ") -Wl,-rpath,'" + prefix + "/lib' -o by_pkg_config && ./by_pkg_config");
+    // The engine of the library runs three requests at once, each as the command runs it alone.
+    const std::string one = succeeds("'" + prefix +
+                                     "/bin/cleave' run '" CLEAVE_SOURCE_DIR
+                                     "/models/bundled' --input-ids 1,40,7 --max-new-tokens 6 "
+                                     "--ignore-eos --devices host --json 2>/dev/null");
+    const auto ids = nlohmann::json::parse(one)["token_ids"].get<std::vector<int>>();
+    const std::string line = fmt::format("{}\n", fmt::join(ids, ","));
+    CHECK(succeeds("'" + build + "/run_bundled' '" CLEAVE_SOURCE_DIR "/models/bundled'") ==
+          line + line + line);
+
     const auto json = nlohmann::json::parse(std::ifstream(fs::path(build) / "plan/plan.json"));
     const auto schema = nlohmann::json::parse(
         std::ifstream(fs::path(prefix) / "share/cleave/schema/plan.schema.json"));
@@ -92,20 +116,34 @@ TEST_CASE("an installed libcleave plans from a CMake project and from C by pkg-c
 
 TEST_CASE("libcleave needs no compiler and no driver, and shows its C ABI alone", "[tools]") {
     const std::string library = CLEAVE_BUILD_DIR "/lib/libcleave.so";
-    const std::string needed = succeeds("readelf -d '" + library + "'");
-    CHECK(lines_with(needed, "(SONAME)").size() == 1);
-    CHECK_THAT(needed, Catch::Matchers::Contains("libcleave.so.1"));
+    check_surface(library, "libcleave.so.1");
     const std::string all = succeeds("ldd '" + library + "'");
     for (const char* other : {"LLVM", "clang", "cuda", "nvrtc", "nccl", "hip", "rccl", "hwloc"}) {
         INFO(all);
         CHECK(all.find(other) == std::string::npos);
     }
-    for (const std::string& symbol :
-         lines_with(succeeds("nm -D --defined-only '" + library + "'"), " ")) {
-        INFO(symbol);
-        CHECK((symbol.find(" T cleave_") != std::string::npos ||
-               symbol.find(" A CLEAVE_") != std::string::npos));
+}
+
+TEST_CASE("libcleave_engine is libcleave with an engine, and opens compilers and drivers late",
+          "[tools]") {
+    const std::string library = CLEAVE_BUILD_DIR "/lib/libcleave_engine.so";
+    check_surface(library, "libcleave_engine.so.1");
+    const std::string all = succeeds("ldd '" + library + "'");
+    for (const char* other : {"LLVM", "clang", "cuda", "nvrtc", "nccl", "hip", "rccl"}) {
+        INFO(all);
+        CHECK(all.find(other) == std::string::npos);
     }
+    const auto symbols = [](const std::string& of) {
+        std::set<std::string> names;
+        std::istringstream in(succeeds("nm -D --defined-only -j '" + of + "'"));
+        for (std::string line; std::getline(in, line);) names.insert(line);
+        return names;
+    };
+    const std::set<std::string> of_engine = symbols(library);
+    for (const std::string& name : symbols(CLEAVE_BUILD_DIR "/lib/libcleave.so"))
+        CHECK(of_engine.count(name) == 1);
+    CHECK(of_engine.count("cleave_engine_add@@CLEAVE_1") + of_engine.count("cleave_engine_add") ==
+          1);
 }
 
 TEST_CASE("the installed command runs a model with what was installed beside it", "[tools]") {
@@ -141,5 +179,22 @@ TEST_CASE("the Python wheel has the library's whole surface, and plans follow th
     CHECK(succeeds(
               "cd '" + at + "' && env -u CLEAVE_LIBRARY PYTHONPATH='" + at + "/site' '" + python +
               "' '" CLEAVE_SOURCE_DIR "/tests/tools/python_package.py' '" CLEAVE_SOURCE_DIR "'")
+              .empty());
+}
+
+TEST_CASE("the Python package runs many requests at once, each as it is alone", "[tools]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP("CLEAVE_TEST_PYTHON names no Python (tools/test sets it)");
+    const std::string out = succeeds(
+        "'" CLEAVE_BUILD_DIR "/bin/cleave' run '" CLEAVE_SOURCE_DIR
+        "/models/bundled' --input-ids 1,40,7 --max-new-tokens 12 --ignore-eos --devices host "
+        "--json 2>/dev/null");
+    const auto ids = nlohmann::json::parse(out)["token_ids"].get<std::vector<int>>();
+    CHECK(succeeds("cd / && env PYTHONDONTWRITEBYTECODE=1 CLEAVE_LIBRARY='" CLEAVE_BUILD_DIR
+                   "/lib/libcleave_engine.so' PYTHONPATH='" CLEAVE_SOURCE_DIR "/tools/python' '" +
+                   std::string(python) +
+                   "' '" CLEAVE_SOURCE_DIR "/tests/tools/python_engine.py' '" CLEAVE_SOURCE_DIR
+                   "' " +
+                   fmt::format("{}", fmt::join(ids, ",")))
               .empty());
 }

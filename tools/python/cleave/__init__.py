@@ -6,6 +6,12 @@
     print(plan)
     plan.export("onnx", "out")
 
+With a library that has an engine (libcleave_engine.so), a plan over devices of this machine runs:
+
+    with cleave.Engine(cleave.Plan(cleave.Graph.load("model.onnx"), cleave.Machine("host[0-1]"), batch=8)) as engine:
+        for event in engine.generate("Once upon a time", max_new_tokens=40):
+            print(event.text, end="")
+
 Everything goes through libcleave's C ABI (tools/libcleave/include/cleave.h), which lies beside this file in a wheel; CLEAVE_LIBRARY
 names another. Calls release Python's lock; objects may be used by several threads at once, a Graph once it is built.
 """
@@ -17,10 +23,12 @@ import pathlib as _pathlib
 from itertools import count as _count, takewhile as _takewhile
 
 from cleave import _abi
-from cleave._abi import DoesNotFit, Error
+from cleave._abi import DeviceFailed, DoesNotFit, Error, QueueFull
+from cleave._engine import Engine, Event, Logprobs, Request, Result
 
-__all__ = ["BY_INPUT", "BY_OUTPUT", "ELEMENTWISE", "ONCE", "REPEATED", "Device", "DoesNotFit", "Error", "Graph",
-           "Machine", "Plan", "Stage", "Step", "formats", "version"]
+__all__ = ["BY_INPUT", "BY_OUTPUT", "ELEMENTWISE", "ONCE", "REPEATED", "Device", "DeviceFailed", "DoesNotFit", "Engine",
+           "Error", "Event", "Graph", "Logprobs", "Machine", "Plan", "QueueFull", "Request", "Result", "Stage", "Step",
+           "formats", "version"]
 
 ONCE, REPEATED, BY_OUTPUT, BY_INPUT, ELEMENTWISE = range(5)
 _OBJECTIVES = tuple(name.decode() for name in _takewhile(bool, map(_abi.lib.cleave_objective_name, _count())))

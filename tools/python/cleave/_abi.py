@@ -7,15 +7,19 @@ import os
 import pathlib
 
 ABI_VERSION = 1
-OK, INVALID_INPUT, INTERNAL_ERROR, DOES_NOT_FIT, INVALID_ARGUMENT, OUT_OF_MEMORY = range(6)
+(OK, INVALID_INPUT, INTERNAL_ERROR, DOES_NOT_FIT, INVALID_ARGUMENT, OUT_OF_MEMORY, QUEUE_FULL, DRAINING,
+ DEVICE_FAILED) = range(9)
 
 
 def _open():
-    """Beside this file in a wheel; CLEAVE_LIBRARY names another; else what the loader finds."""
+    """Beside this file in a wheel; CLEAVE_LIBRARY names another; else what the loader finds, with an engine first."""
     beside = pathlib.Path(__file__).parent / "libcleave.so"
     name = os.environ.get("CLEAVE_LIBRARY") or (str(beside) if beside.exists() else "libcleave.so.1")
     try:
-        found = c.CDLL(name)
+        try:
+            found = c.CDLL("libcleave_engine.so.1" if name == "libcleave.so.1" else name)
+        except OSError:
+            found = c.CDLL(name)
     except OSError as error:
         raise ImportError(f"libcleave cannot be opened: {error}; install the wheel's library and what it needs "
                           "(METIS, Protobuf, fmt), or name one in CLEAVE_LIBRARY") from error
@@ -39,6 +43,14 @@ class DoesNotFit(Error):
         super().__init__(message)
         self.devices = details["devices"]
         self.fixes = details["fixes"]
+
+
+class QueueFull(Error):
+    """The engine's queue is full; the same request may be accepted later."""
+
+
+class DeviceFailed(Error):
+    """A device failed and the engine is dead: the step and the device."""
 
 
 class ImportOptions(c.Structure):
@@ -148,6 +160,10 @@ def check(status):
         raise DoesNotFit(message, json.loads(lib.cleave_last_error_json()))
     if status == OUT_OF_MEMORY:
         raise MemoryError(message)
+    if status == QUEUE_FULL:
+        raise QueueFull(message)
+    if status == DEVICE_FAILED:
+        raise DeviceFailed(message)
     raise Error(message)
 
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""usage: python_engine.py SOURCE_ROOT IDS: the package's Engine on the bundled model. IDS: what `cleave run` continues
+1,40,7 with. Exits 1 with what does not hold."""
+
+import pathlib
+import sys
+import threading
+
+import cleave
+
+root = pathlib.Path(sys.argv[1])
+alone = [int(i) for i in sys.argv[2].split(",")]
+failures = []
+
+
+def expect(holds, promise):
+    if not holds:
+        failures.append(promise)
+
+
+def raises(kind, piece, call):
+    try:
+        call()
+    except kind as error:
+        expect(piece in str(error), f"{error} has {piece!r}")
+        return
+    failures.append(f"{kind.__name__} with {piece!r}")
+
+
+def many(engine):
+    """Requests beside each other, from several threads, each as it is alone."""
+    results = {}
+
+    def ask(number):
+        results[number] = engine.generate([1, 40, 7], max_new_tokens=len(alone), ignore_eos=True).result()[0]
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect([results[n].tokens for n in range(6)] == [alone] * 6, "requests in company have the tokens of each alone")
+    expect(results[0].finish == "length" and results[0].text, "a text ends by its length")
+
+
+def streams(engine):
+    pieces, usage = [], None
+    for event in engine.generate("Once upon a time", max_new_tokens=24, temperature=1.0, seed=3, top_k=20):
+        pieces.append(event.text)
+        usage = event.usage or usage
+    text = "".join(pieces)
+    expect(len(pieces) == 24 and usage["new_tokens"] == 24 and usage["prompt_tokens"] > 3, "an event for each token")
+    again = engine.generate("Once upon a time", max_new_tokens=24, temperature=1.0, seed=3, top_k=20, stop=text[5:9])
+    expect(again.result()[0].text == text[:text.index(text[5:9])], "a text ends before its stop text")
+    with engine.generate([1, 40, 7], max_new_tokens=40) as request:
+        next(request)
+    expect(next(iter(request), None) is None, "a request that was left gives nothing more")
+    cancelled = engine.generate([1, 40, 7], max_new_tokens=200, n=2, ignore_eos=True)
+    next(cancelled)
+    cancelled.cancel()
+    results = cancelled.result()
+    expect([r.finish for r in results] == ["cancelled"] * 2, "cancelled copies say so")
+
+
+def logprobs(engine):
+    request = engine.generate([1, 40, 7], max_new_tokens=0, prompt_logprobs=2)
+    told = [t for event in request for t in event.prompt_logprobs]
+    expect([t.id for t in told] == [40, 7] and all(len(t.top) == 2 for t in told), "a prompt's log-probabilities")
+    result = engine.generate([1, 40, 7], max_new_tokens=3, logprobs=1, logit_bias={5: 100}).result()[0]
+    expect(result.tokens == [5, 5, 5] and all(t.id == 5 and t.logprob <= 0 for t in result.logprobs),
+           "a biased token is forced, and its log-probability is the model's")
+
+
+def main():
+    graph = cleave.Graph.load(root / "models" / "bundled")
+    plan = cleave.Plan(graph, cleave.Machine("host[0-1]"), pipeline_stages=2, batch=4, context=256, prefill_chunk=32)
+    raises(cleave.Error, "has no weights to run", lambda: cleave.Engine(
+        cleave.Plan(cleave.Graph.shape("stories-260k"), cleave.Machine("host"))))
+    with cleave.Engine(plan, groups=2) as engine:
+        expect(engine.runs_alone == "", "a float model's requests run together")
+        many(engine)
+        streams(engine)
+        logprobs(engine)
+        raises(cleave.Error, "top_k -1", lambda: engine.generate([1], top_k=-1))
+        raises(cleave.Error, "256", lambda: engine.generate([1], max_new_tokens=1000))
+        raises(ValueError, "top_p", lambda: engine.generate([1], top_p=0))
+        expect(engine.drain(60), "all requests end")
+        statistics = engine.statistics
+        expect(statistics["requests"] == 0 and statistics["blocks_held"] == 0, "nothing is held")
+        expect(statistics["blocks_free"] + statistics["blocks_cached"] == statistics["blocks"], "every block is back")
+        expect(statistics["finished_cancelled"] == 3 and statistics["finished_fault"] == 0, "ends are counted")
+        raises(cleave.Error, "takes no more requests", lambda: engine.generate([1]))
+    for failure in failures:
+        print("does not hold:", failure)
+    return 1 if failures else 0
+
+
+sys.exit(main())
