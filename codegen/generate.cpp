@@ -29,9 +29,10 @@ void for_each_tile(Plan& plan, const Program& program, Act act) {
 
 }  // namespace
 
-Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
+Program generate_program(const planner::Plan& plan, planner::DeviceId device, bool reproducible) {
     const planner::DeviceInfo& info = plan.machine.device(device);
-    if (info.kind == planner::DeviceKind::kHost) return generate_host_program(plan, device);
+    if (info.kind == planner::DeviceKind::kHost)
+        return generate_host_program(plan, device, reproducible);
     if (find_gpu_arch(info.arch)) return generate_gpu_program(plan, device);
     throw UserError(
         "no kernels can be generated for {} (kind {}, arch '{}'): kernels exist for devices of "
@@ -44,7 +45,7 @@ Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
 std::vector<CompiledProgram> compile_plan(planner::Plan& plan, const CompileOptions& options) {
     std::vector<Program> programs;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d)
-        programs.push_back(generate_program(plan, planner::DeviceId(d)));
+        programs.push_back(generate_program(plan, planner::DeviceId(d), options.reproducible));
     std::vector<CompiledProgram> compiled = compile(programs, options);
     bool changed = false;
     for (const CompiledProgram& one : compiled) changed = take_tiles(one.program, plan) || changed;

@@ -9,9 +9,11 @@
 
 namespace cleave::codegen {
 
-// Writes every kernel and instruction of `device`. UserError naming operator and layer for what the
-// device's back end cannot compute (Opaque). Never compiles anything.
-Program generate_program(const planner::Plan& plan, planner::DeviceId device);
+// Writes every kernel and instruction of `device`; `reproducible` as in CompileOptions. UserError
+// naming operator and layer for what the device's back end cannot compute (Opaque). Never compiles
+// anything.
+Program generate_program(const planner::Plan& plan, planner::DeviceId device,
+                         bool reproducible = false);
 
 // Generates and compiles the Programs of all devices, in their order. Where a kernel's object asked
 // for more than its device has, a smaller tile was taken: it is written into the plan's steps, and

@@ -24,6 +24,10 @@ struct CompileOptions {
     int threads = 0;  // 0: one per core
     // simt devices find faults of kernels as they run; without, they run faster.
     bool simt_checks = true;
+    // Hosts: a sequence's logits have the same bits alone, in any company and in chunks of any
+    // size. Decode of up to 8 tokens a pass is slower (templates/host/README.md). Products that
+    // quantise their activations by the whole pass cannot have that.
+    bool reproducible = false;
     std::function<void(int done, int total)> progress;  // of the kernels of one target
     const CancelToken* cancel = nullptr;
     std::string nvrtc;  // "--nvrtc": libnvrtc.so.*, or a folder with it; empty: the usual places

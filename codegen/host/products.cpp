@@ -48,6 +48,7 @@ Kernel make_product(const LinearSpec& s, HostStub& stub) {
     w.constant("kOut", s.out);
     w.constant("kItemRows", rows);
     w.constant("kTokens", tokens);
+    w.constant("kReproducible", stub.target.reproducible);
     write_operands(s, stub);
     w.view("X", s.x);
     w.constant("kScratchBytes", stub.launch.shared_bytes);
@@ -65,6 +66,7 @@ Kernel make_product(const GateUpSpec& s, HostStub& stub) {
     w.constant("kOut", s.out);
     w.constant("kItemRows", rows);
     w.constant("kTokens", tokens);
+    w.constant("kReproducible", stub.target.reproducible);
     w.weight("GateWeight", s.gate, s.in, "gate");
     w.weight("UpWeight", s.up, s.in, "up");
     write_operands(s, stub);
@@ -91,6 +93,7 @@ Kernel make_product(const QkvSpec& s, HostStub& stub) {
                        describe(s.q), describe(s.k), describe(s.v), s.slab.dtype));
     w.constant("kIn", s.in);
     w.constant("kTokens", tokens);
+    w.constant("kReproducible", stub.target.reproducible);
     write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
     w.constant("kQHeads", s.q_heads);
     w.constant("kKvHeads", kv_heads);

@@ -14,9 +14,10 @@ namespace {
 using planner::Compute;
 
 void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
-                    KernelTable& kernels, std::vector<Instruction>& out) {
+                    bool reproducible, KernelTable& kernels, std::vector<Instruction>& out) {
     HostTarget target{std::max<int64_t>(plan.machine.device(device).limits.num_compute_units, 1),
-                      {}};
+                      {},
+                      reproducible};
     const planner::Phase& phase = plan.phase(is_prefill);
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const Compute* compute = phase.steps[i].compute();
@@ -33,13 +34,14 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
 
 }  // namespace
 
-Program generate_host_program(const planner::Plan& plan, planner::DeviceId device) {
+Program generate_host_program(const planner::Plan& plan, planner::DeviceId device,
+                              bool reproducible) {
     Program program;
     program.device = device;
     program.arch = plan.machine.device(device).arch;
     KernelTable kernels(program);
-    generate_phase(plan, device, true, kernels, program.prefill);
-    generate_phase(plan, device, false, kernels, program.decode);
+    generate_phase(plan, device, true, reproducible, kernels, program.prefill);
+    generate_phase(plan, device, false, reproducible, kernels, program.decode);
     return program;
 }
 

@@ -7,6 +7,7 @@
 
 namespace cleave::codegen {
 
-Program generate_host_program(const planner::Plan& plan, planner::DeviceId device);
+Program generate_host_program(const planner::Plan& plan, planner::DeviceId device,
+                              bool reproducible);
 
 }  // namespace cleave::codegen

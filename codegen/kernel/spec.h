@@ -259,6 +259,7 @@ using KernelSpec = std::variant<EmbeddingSpec, LinearSpec, GateUpSpec, QkvSpec, 
 struct HostTarget {
     int64_t threads = 1;
     planner::Tile tile;
+    bool reproducible = false;  // a token's bits do not depend on the tokens beside it
 };
 
 // What a GPU offers, and the plan's tile. Without one (tile.threads 0), the planner's arithmetic

@@ -119,6 +119,10 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
         ->check(whole_number(1, kMostDevices));
     app.add_option("--cpu-arch", flags.cpu_arch,
                    "compile host kernels for this LLVM CPU name; default: this machine's");
+    app.add_flag(
+        "--reproducible", flags.reproducible,
+        "hosts: a sequence's logits have the same bits alone, in a batch, and in chunks of "
+        "any size; decode of up to 8 sequences is slower");
     app.add_option("--nvrtc", flags.nvrtc,
                    "NVRTC for NVIDIA GPUs: libnvrtc.so.*, or a folder with it; default: "
                    "$CLEAVE_NVRTC, the CUDA toolkit, the Python environment, the loader's search");

@@ -57,6 +57,7 @@ struct PlanFlags {
 struct RunFlags {
     int threads = 0;
     std::string cpu_arch;
+    bool reproducible = false;
     std::string nvrtc;
     std::optional<uint64_t> simt_seed;  // of commands that run kernels
 };

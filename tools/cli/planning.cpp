@@ -149,6 +149,7 @@ runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& d
     options.drivers = &drivers;
     options.threads = run.threads;
     options.compile.cpu_arch = run.cpu_arch;
+    options.compile.reproducible = run.reproducible;
     options.compile.nvrtc = run.nvrtc;
     options.simt_seed = run.simt_seed;
     options.compile.cancel = options.cancel = &cancel_token();

@@ -39,13 +39,16 @@ std::vector<codegen::CompiledProgram> generate(planner::Plan& plan, const EmitAr
     if (!flags.compile) {
         std::vector<codegen::CompiledProgram> all;
         for (size_t d = 0; d < plan.machine.devices.size(); ++d)
-            all.push_back({codegen::generate_program(plan, planner::DeviceId(d)), {}});
+            all.push_back(
+                {codegen::generate_program(plan, planner::DeviceId(d), flags.run.reproducible),
+                 {}});
         return all;
     }
     Interruptible interruptible;
     ProgressBar bar("compiling kernels");
     codegen::CompileOptions options;
     options.cpu_arch = flags.run.cpu_arch;
+    options.reproducible = flags.run.reproducible;
     options.threads = flags.run.threads;
     options.nvrtc = flags.run.nvrtc;
     options.gpu_compiler = flags.gpu_compiler;

@@ -59,8 +59,8 @@ template <class Config>
 struct AttentionTile {
     using C = Config;
     static constexpr i64 kQ = queries_of_tile<C>();
-    static constexpr i64 VN = width_for(C::kVHeadDim);    // lanes along a value
-    static constexpr i64 kKeys = C::kByToken ? 128 : 64;  // taken together
+    static constexpr i64 VN = width_for(C::kVHeadDim);  // lanes along a value
+    static constexpr i64 kKeys = 128;  // taken together; of prefill and decode alike
     static constexpr i64 kBlocks = kKeys / kKeyBlock;
     static constexpr i64 kAhead = C::kByToken ? kBlocks : 0;  // blocks
     using Kv = typename C::Kv;
@@ -129,12 +129,12 @@ struct AttentionTile {
             return s;
     }
 
-    // Scores of all queries for the tile's first n keys. Whole blocks are read, and scores past n
-    // are masked later.
-    CLEAVE_INLINE void scores(const Run& run, i64 n) {
+    // Scores of all queries for keys [begin, n) of the tile. Whole blocks are read, and scores
+    // outside are masked later.
+    CLEAVE_INLINE void scores(const Run& run, i64 begin, i64 n) {
         constexpr i64 kTogether = max(1, min(kBlocks, 8 * kLanes / (kQ * kKeyBlock)));
         const i64 count = ceil_div(n, kKeyBlock);
-        i64 i = 0;
+        i64 i = begin / kKeyBlock;
         for (; i + kTogether <= count; i += kTogether) score_blocks<kTogether>(run, i);
         if constexpr (kTogether > 1)
             for (; i < count; ++i) score_blocks<1>(run, i);
@@ -197,12 +197,13 @@ struct AttentionTile {
     }
 
     // acc[i] += sum over keys [begin, n) of score * value, all queries together, kChunk features at
-    // a time. Small heads have too few sums to fill the multipliers' latency, so that kWays runs of
-    // keys are summed side by side. Blocks are walked within a chunk: its sums stay in registers.
+    // a time. Small heads have too few sums to fill the multipliers' latency: key j goes to sum
+    // j % kWays. That depends on the head alone, so that a query's bits do not depend on the others
+    // of its tile. Blocks are walked within a chunk: its sums stay in registers.
     CLEAVE_INLINE void accumulate(const Run& run, i64 begin, i64 n) {
         constexpr i64 kVectors = C::kVHeadDim / VN;
         constexpr i64 kChunk = width_for(kVectors, 4);
-        constexpr i64 kWays = kQ * kChunk >= 8 ? 1 : kQ * kChunk >= 4 ? 2 : 4;
+        constexpr i64 kWays = max(1, (kLanes == 16 ? 4 : 2) / kChunk);
         for (i64 d = 0; d < C::kVHeadDim; d += kChunk * VN) {
             FloatN<VN> sums[kWays][kQ * kChunk];
 #pragma clang loop unroll(full)
@@ -211,24 +212,33 @@ struct AttentionTile {
 #pragma clang loop unroll(full)
                 for (i64 way = 1; way < kWays; ++way) sums[way][i] = 0.0f;
             }
-            for (i64 j = begin; j < n;) {
+            for (i64 j = begin / kWays * kWays; j < n;) {
                 const i64 block = j / kKeyBlock, stop = min((block + 1) * kKeyBlock, n);
                 const Kv* from = run.values(block) + d;
                 const Kv* ahead = run.values(min(block + kAhead, run.count - 1)) + d;
-                auto add = [&](i64 key) __attribute__((always_inline)) {
+                // Keys [key, key + kWays), without those outside [begin, n).
+                auto add = [&](i64 key, bool whole) __attribute__((always_inline)) {
 #pragma clang loop unroll(full)
                     for (i64 way = 0; way < kWays; ++way)
-                        add_value<kChunk>(sums[way], from, ahead, key + way, block);
+                        if (whole || (begin <= key + way && key + way < n))
+                            add_value<kChunk>(sums[way], from, ahead, key + way, block);
                 };
-                if (C::kByToken && stop - j == kKeyBlock) {
+                if (C::kByToken && stop - j == kKeyBlock && begin <= j) {
 #pragma clang loop unroll_count(4)
-                    for (i64 i = 0; i < kKeyBlock; i += kWays) add(j + i);
+                    for (i64 i = 0; i < kKeyBlock; i += kWays) add(j + i, true);
                     j = stop;
                     continue;
                 }
+                if (j < begin) {
+                    add(j, false);
+                    j += kWays;
+                }
 #pragma clang loop unroll(disable)
-                for (; j + kWays <= stop; j += kWays) add(j);
-                if (j < stop) j = add_rest<kWays, kChunk>(sums, run, j, n, d);
+                for (; j + kWays <= stop; j += kWays) add(j, true);
+                if (j < stop) {
+                    add(j, false);
+                    j = stop;
+                }
             }
 #pragma clang loop unroll(full)
             for (i64 i = 0; i < kQ * kChunk; ++i) {
@@ -237,25 +247,6 @@ struct AttentionTile {
                 store<VN>(acc[i / kChunk] + d + i % kChunk * VN, sums[0][i]);
             }
         }
-    }
-
-    // What is left of a block: the last keys, or a run of kWays keys that ends in the next block,
-    // as there are where a window begins. Returns the key behind it.
-    template <i64 kWays, i64 kChunk>
-    CLEAVE_INLINE i64 add_rest(FloatN<VN> (&sums)[kWays][kQ * kChunk], const Run& run, i64 j, i64 n,
-                               i64 d) const {
-        auto add = [&](FloatN<VN>* to, i64 key) __attribute__((always_inline)) {
-            const i64 block = key / kKeyBlock;
-            const Kv* from = run.values(block) + d;
-            add_value<kChunk>(to, from, from, key, block);
-        };
-        if (C::kWindow > 0 && j + kWays <= n) {
-#pragma clang loop unroll(full)
-            for (i64 way = 0; way < kWays; ++way) add(sums[way], j + way);
-            return j + kWays;
-        }
-        for (; j < n; ++j) add(sums[0], j);
-        return n;
     }
 
     // sums[i] += score of key j of the tile * features of its value, a row of the block at `from`.
@@ -282,13 +273,13 @@ struct AttentionTile {
             begin = min(begin, first[i]);
             end = max(end, last[i]);
         }
-        for (i64 key = begin / kKeyBlock * kKeyBlock; key < end; key += kKeys) {
-            const i64 n = min(kKeys, end - key);
+        for (i64 key = begin / kKeys * kKeys; key < end; key += kKeys) {
+            const i64 n = min(kKeys, end - key), seen = max(begin - key, 0);
             const Run run{cache, kv_head, cache.blocks_of(slot) + key / kKeyBlock,
                           ceil_div(end - key, kKeyBlock)};
-            scores(run, n);
+            scores(run, seen, n);
             softmax(key, n);
-            accumulate(run, max(begin - key, 0), n);
+            accumulate(run, seen, n);
         }
         for (i64 i = 0; i < wanted; ++i) {
             float inverse = 1.0f / total[i];

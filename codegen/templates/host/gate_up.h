@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // [RmsNorm] Linear gate, Linear up, activation(gate) * up. Item: `kItemRows` columns of the
 // intermediate vector of every token; gate and up meet in scratch and never reach memory. Config:
-// kIn, kOut, kItemRows, kTokens, GateWeight, UpWeight, kGateBias + GateBias, kUpBias + UpBias,
-// kNorm + NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset, epilogue.h's.
+// kIn, kOut, kItemRows, kTokens, kReproducible, GateWeight, UpWeight, kGateBias + GateBias, kUpBias
+// + UpBias, kNorm + NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset,
+// epilogue.h's.
 #pragma once
 
 #include "epilogue.h"
@@ -53,8 +54,10 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
         for (i64 item = begin; item < end; ++item) {
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);
-            multiply<K>(skip_rows<K>(gate_weight, r0), rows, block, gate, kStride, converted);
-            multiply<K>(skip_rows<K>(up_weight, r0), rows, block, up, kStride, converted);
+            multiply<K, Config::kReproducible>(skip_rows<K>(gate_weight, r0), rows, block, gate,
+                                               kStride, converted);
+            multiply<K, Config::kReproducible>(skip_rows<K>(up_weight, r0), rows, block, up,
+                                               kStride, converted);
             for (i64 t = 0; t < tokens; ++t) {
                 float* g = gate + t * kStride;
                 float* u = up + t * kStride;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add] [epilogue]. Item: `kItemRows` output
 // features of every token. A product of integers quantises x by all of its rows (`all_tokens`),
-// also where few are selected. Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias +
-// Bias, kScale + scale, kSoftcap, kResidual, kNorm + NormWeight + kEpsilon + kNormOffset, kSelect,
-// strides and column offsets of input and residual, epilogue.h's.
+// also where few are selected. Config: kIn, kOut, kItemRows, kTokens (of a block), kReproducible,
+// Weight, kBias + Bias, kScale + scale, kSoftcap, kResidual, kNorm + NormWeight + kEpsilon +
+// kNormOffset, kSelect, strides and column offsets of input and residual, epilogue.h's.
 #pragma once
 
 #include "epilogue.h"
@@ -86,7 +86,8 @@ CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void*
         for (i64 item = begin; item < end; ++item) {
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);
-            multiply<K>(skip_rows<K>(weight, r0), rows, block, c, kStride, converted);
+            multiply<K, Config::kReproducible>(skip_rows<K>(weight, r0), rows, block, c, kStride,
+                                               converted);
 #pragma clang loop unroll(disable)
             for (i64 t = 0; t < tokens; ++t)
                 linear_finish<Config>(a, t0 + t, r0, rows, c + t * kStride);

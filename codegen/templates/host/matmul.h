@@ -8,6 +8,7 @@
 // no f32 sum is longer than its integers stay below 2^24, then it goes on in int32.
 #pragma once
 
+#include "lanes.h"
 #include "norm.h"
 #include "prelude.h"
 #include "quantized.h"
@@ -26,17 +27,6 @@ struct Rows {
     CLEAVE_INLINE const float* row(i64 t) const { return x + (rows ? rows[t] : t) * stride; }
 };
 
-// A block of tokens made ready. `packed`: panels [K][kPanel] one after the other, the last one
-// [K][kLanes] when that suffices, missing tokens are zero. Otherwise rows [count][stride]. For
-// products of integers the data are integers in [-255, 255], worth `step` each.
-struct Block {
-    const float* data;
-    i64 count;
-    i64 stride;
-    bool packed;
-    float step;
-};
-
 // Scratch floats that `prepare` needs for blocks of `tokens`.
 constexpr i64 block_floats(i64 depth, i64 tokens) {
     return round_up(tokens, kLanes) * round_up(depth, kLanes);
@@ -51,11 +41,6 @@ constexpr i64 convert_floats() {
 
 // ---- Making a block of tokens ready
 // ---------------------------------------------------------------
-
-// Out of line: compiling one takes longer than running thousands.
-__attribute__((noinline)) inline void transpose_tile(Vec (&tile)[kLanes]) {
-    transpose<kLanes>(tile);
-}
 
 // Transposes tokens [0, count) of `rows`, scaled by scale[t] and the norm's weight, into
 // panel[k][kWidth].
@@ -467,12 +452,16 @@ void panel_rows(Weights w, i64 rows, const float* x, i64 tokens, float step, flo
 // ----------------------------------------------------------------------------------
 
 // c [block.count][c_stride] from `rows` rows of w: a pointer, or QuantizedRows. Vectors past the
-// last row of c are overwritten.
-template <i64 K, class Weights>
+// last row of c are overwritten. kReproducible: the sums of few tokens have the order of many;
+// those of integers are exact in any order.
+template <i64 K, bool kReproducible = false, class Weights>
 __attribute__((noinline)) void multiply(Weights w, i64 rows, const Block& block, float* c,
                                         i64 c_stride, float* converted) {
     if (!block.packed) {
-        dot_block<K>(w, rows, block, c, c_stride);
+        if constexpr (kReproducible && !kIsIntegers<Weights>)
+            lane_block<K>(w, rows, block, c, c_stride);
+        else
+            dot_block<K>(w, rows, block, c, c_stride);
         return;
     }
     for (i64 t = 0; t < block.count; t += kPanel) {

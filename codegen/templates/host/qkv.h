@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // [RmsNorm] Linear q, k, v [bias] [RmsNorm q, k per head] [Rope q, k], KV append. Item: one head of
 // q, k or v of every token, in that order; q goes to `q_out`, k and v go straight to the cache.
-// Config: kIn, kTokens, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this step), kSlabHeads and
-// kSlabOffset, QWeight.., kQBias + QBias.., kNorm.., kQNorm + QNormWeight + kQNormEpsilon +
-// kQNormOffset, likewise kKNorm.., kQRotary, kKRotary (0: none), kQInterleaved, kKInterleaved, Kv,
-// kXStride, kXOffset.
+// Config: kIn, kTokens, kReproducible, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this step),
+// kSlabHeads and kSlabOffset, QWeight.., kQBias + QBias.., kNorm.., kQNorm + QNormWeight +
+// kQNormEpsilon + kQNormOffset, likewise kKNorm.., kQRotary, kKRotary (0: none), kQInterleaved,
+// kKInterleaved, Kv, kXStride, kXOffset.
 #pragma once
 
 #include "kv_cache.h"
@@ -70,8 +70,9 @@ struct QkvKernel {
     float* converted;
 
     void query(const Block& block, i64 t0, i64 head) const {
-        multiply<K>(skip_rows<K>(rows_of<C::kQHeads * C::kHeadDim>(a.q_weight), head * C::kHeadDim),
-                    C::kHeadDim, block, c, kStride, converted);
+        multiply<K, C::kReproducible>(
+            skip_rows<K>(rows_of<C::kQHeads * C::kHeadDim>(a.q_weight), head * C::kHeadDim),
+            C::kHeadDim, block, c, kStride, converted);
         auto norm = norm_head<C::kQNorm>(a.q_norm, C::kQNormEpsilon, C::kQNormOffset);
         for (i64 t = 0; t < block.count; ++t) {
             float* row = c + t * kStride;
@@ -84,7 +85,7 @@ struct QkvKernel {
     }
 
     void key(const Block& block, i64 t0, i64 head) const {
-        multiply<K>(
+        multiply<K, C::kReproducible>(
             skip_rows<K>(rows_of<C::kKvHeads * C::kHeadDim>(a.k_weight), head * C::kHeadDim),
             C::kHeadDim, block, c, kStride, converted);
         auto norm = norm_head<C::kKNorm>(a.k_norm, C::kKNormEpsilon, C::kKNormOffset);
@@ -99,7 +100,7 @@ struct QkvKernel {
     }
 
     void value(const Block& block, i64 t0, i64 head) const {
-        multiply<K>(
+        multiply<K, C::kReproducible>(
             skip_rows<K>(rows_of<C::kKvHeads * C::kVHeadDim>(a.v_weight), head * C::kVHeadDim),
             C::kVHeadDim, block, c, kStride, converted);
         for (i64 t = 0; t < block.count; ++t) {

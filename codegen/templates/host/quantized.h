@@ -66,6 +66,7 @@ struct Quantized {
         return 0;
     }
     static constexpr i64 kZeroRowBytes = zero_row_bytes(Zero());
+    static constexpr bool kSameZero = kZeroRowBytes == 0;  // for all elements
 
     // The zero point of a block; `zeros` are a row's.
     static CLEAVE_INLINE float zero(const u8* zeros, i64 block) {
@@ -86,31 +87,37 @@ struct Quantized {
 
     // Codes of kLanes elements of a half as numbers; `group` is where the group's codes begin.
     static CLEAVE_INLINE Vec codes(const u8* group, i64 half, i64 step) {
-        return codes(group, half, step, Code());
+        if constexpr (Code::kBits == 8)
+            return number(bytes(group + half * kHalf + step * kLanes), Code());
+        IntN<kLanes> v = bytes(group + step * kLanes);
+        return number(half ? v >> 4 : v & 15, Code());
+    }
+    // Code `element` of a group of each lane, whose groups are [kGroupBytes / 4] units of 32 bits.
+    static CLEAVE_INLINE Vec code(const UintN<kLanes>* units, i64 element) {
+        const i64 byte = Code::kBits == 8 ? element : element % kHalf;
+        const i64 shift = byte % 4 * 8 + (Code::kBits == 8 ? 0 : element / kHalf * 4);
+        UintN<kLanes> v = units[byte / 4] >> static_cast<u32>(shift);
+        v = v & ((1u << Code::kBits) - 1);
+        return number(__builtin_bit_cast(IntN<kLanes>, v), Code());
     }
     static CLEAVE_INLINE IntN<kLanes> bytes(const u8* p) {
         BytesN<kLanes> v;
         __builtin_memcpy(&v, p, kLanes);
         return __builtin_convertvector(v, IntN<kLanes>);
     }
-    static CLEAVE_INLINE Vec codes(const u8* group, i64 half, i64 step, Code4) {
-        IntN<kLanes> v = bytes(group + step * kLanes);
-        return __builtin_convertvector(half ? v >> 4 : v & 15, Vec);
+    static CLEAVE_INLINE Vec number(IntN<kLanes> v, Code4) {
+        return __builtin_convertvector(v, Vec);
     }
-    static CLEAVE_INLINE Vec codes(const u8* group, i64 half, i64 step, Code8) {
-        return __builtin_convertvector(bytes(group + half * kHalf + step * kLanes), Vec);
+    static CLEAVE_INLINE Vec number(IntN<kLanes> v, Code8) {
+        return __builtin_convertvector(v, Vec);
     }
     // Exponent and mantissa into f32's places, 126 = 127 - 1 below; the product renormalises 0.5.
-    static CLEAVE_INLINE Vec codes(const u8* group, i64 half, i64 step, CodeE2M1) {
-        IntN<kLanes> v = bytes(group + step * kLanes);
-        if (half) v = v >> 4;
+    static CLEAVE_INLINE Vec number(IntN<kLanes> v, CodeE2M1) {
         const Vec magnitude = __builtin_bit_cast(Vec, (v & 7) << 22) * 0x1p126f;
         return __builtin_bit_cast(Vec,
                                   __builtin_bit_cast(IntN<kLanes>, magnitude) | ((v & 8) << 28));
     }
-    static CLEAVE_INLINE Vec codes(const u8* group, i64 half, i64 step, CodeF8) {
-        return from_f8e4m3<kLanes>(bytes(group + half * kHalf + step * kLanes));
-    }
+    static CLEAVE_INLINE Vec number(IntN<kLanes> v, CodeF8) { return from_f8e4m3<kLanes>(v); }
 };
 
 // Rows of a quantised weight, from some row on.
@@ -125,6 +132,25 @@ struct QuantizedRows {
     }
     CLEAVE_INLINE float zero(i64 row, i64 block) const {
         return Q::zero(zeros + row * Q::kZeroRowBytes, block);
+    }
+    // Scales and zero points of a row's blocks [block, block + kCount), in the first lanes.
+    template <i64 kCount>
+    CLEAVE_INLINE Vec scales_from(i64 row, i64 block) const {
+        Vec v = 0.0f;
+        if constexpr (kCount == kLanes && !__is_same(typename Q::Scale, f8e8m0)) {
+            v = load(scales + row * Q::kBlocks + block);
+        } else {
+#pragma clang loop unroll(full)
+            for (i64 i = 0; i < kCount; ++i) v[i] = scale(row, block + i);
+        }
+        return v;
+    }
+    template <i64 kCount>
+    CLEAVE_INLINE Vec zeros_from(i64 row, i64 block) const {
+        Vec v = 0.0f;
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < kCount; ++i) v[i] = zero(row, block + i);
+        return v;
     }
     // Two vectors of half a group, from element `at` (a multiple of kGroup) + half * 16 + step *
     // kLanes: their values, or, for a product of integers, the integers.
@@ -163,6 +189,12 @@ template <class T>
 inline constexpr bool kIsDynamic = false;
 template <class Code, i64 K, i64 kBlock, class Scale, class Zero>
 inline constexpr bool kIsDynamic<Quantized<Code, K, kBlock, Scale, Zero, true>> = true;
+
+// Of what rows_of gives.
+template <class Rows>
+inline constexpr bool kIsIntegers = false;
+template <class Q>
+inline constexpr bool kIsIntegers<QuantizedRows<Q>> = Q::kDynamic;
 
 // The rows of a [kRows, K] weight in its buffer: a pointer for floating ones.
 template <i64 kRows, class W>
