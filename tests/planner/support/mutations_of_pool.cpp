@@ -24,9 +24,7 @@ bool set_blocks(Plan& p, int64_t blocks) {
     return true;
 }
 
-}  // namespace
-
-std::vector<Mutation> pool_mutations() {
+std::vector<Mutation> size_mutations() {
     return {
         {"one slab is a block short", "buffer-size",
          [](Plan& p) {
@@ -62,6 +60,11 @@ std::vector<Mutation> pool_mutations() {
              p.kv_pool.num_blocks = int64_t{1} << 31;
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> table_and_slab_mutations() {
+    return {
         {"a device with keys and values has no block table", "block-table-missing",
          [](Plan& p) {
              first_table(p)->role = BufferRole::kInput;
@@ -108,6 +111,14 @@ std::vector<Mutation> pool_mutations() {
              return false;
          }},
     };
+}
+
+}  // namespace
+
+std::vector<Mutation> pool_mutations() {
+    std::vector<Mutation> all = size_mutations();
+    for (Mutation& mutation : table_and_slab_mutations()) all.push_back(std::move(mutation));
+    return all;
 }
 
 }  // namespace cleave::test
