@@ -10,6 +10,8 @@
 
 #include "cleave.h"
 
+/* NOLINTBEGIN(readability-identifier-naming): names of C */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -146,6 +148,8 @@ typedef struct cleave_engine_statistics {
 } cleave_engine_statistics;
 CLEAVE_API cleave_status cleave_engine_get_statistics(const cleave_engine* engine,
                                                       cleave_engine_statistics* out);
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 }
