@@ -22,7 +22,7 @@ using Catch::Contains;
 namespace {
 
 planner::Plan plan_of(const std::string& devices, const planner::Workload& workload,
-                      planner::PlanOptions options = {}) {
+                      const planner::PlanOptions& options = {}) {
     models::Shape shape = *models::find_shape("llama-110m");
     return planner::make_plan(models::build_llama_graph(shape, DType::kBF16),
                               machine_of(devices, small_host(4, 64)), workload, options);
