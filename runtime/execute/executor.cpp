@@ -7,6 +7,7 @@
 #include "planner/plan/plan_queries.h"
 #include "runtime/device/vendor_error.h"
 #include "runtime/drivers/gpu/driver_switches.h"
+#include "runtime/execute/decode_width.h"
 #include "runtime/execute/worker.h"
 #include "runtime/load/vendor_groups.h"
 
@@ -20,7 +21,8 @@ struct Executor::Impl {
     PeerLinks peers;
     VendorGroups* vendor_groups;
     bool step_by_step;
-    int64_t window;  // positions that a token sees; 0: all
+    bool fills_decode = false;  // up to a width, as decode is captured
+    int64_t window;             // positions that a token sees; 0: all
     Worker::Clock::time_point origin = Worker::Clock::now();
     std::vector<std::unique_ptr<Communication>> communications;
     std::optional<CaptureMeeting> captures;
@@ -58,6 +60,15 @@ struct Executor::Impl {
                 if (phase.greedy) phase.steps.push_back({StepId(), &*phase.greedy, nullptr});
             }
         }
+    }
+
+    // All devices have the same rows, so that one that captures decides for all.
+    void choose_widths(std::span<const std::unique_ptr<Device>> devices,
+                       const StreamOptions& options) {
+        const bool captures = std::any_of(devices.begin(), devices.end(),
+                                          [](const auto& device) { return device->stream(); });
+        fills_decode = captures && options.graphs && !options.step_by_step &&
+                       !options.record_trace && rows_are_independent(plan);
     }
 
     void arrange_captures() {
@@ -179,6 +190,15 @@ struct Executor::Impl {
     // Passes one after the other: one device does them on the caller's thread.
     void run(Pass pass) { ring->submit(std::move(pass), workers.size() == 1); }
 
+    Pass pass_of(Batch batch, PassResults wanted) const {
+        Pass pass;
+        pass.num_outputs = batch.num_outputs();
+        if (fills_decode) fill_decode(batch, plan);
+        pass.batch = std::move(batch);
+        pass.wanted = wanted;
+        return pass;
+    }
+
     void check(const Batch& batch) const {
         check_batch(batch, plan.workload);
         if (!plan.kv_slabs.empty())
@@ -194,9 +214,10 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
         << "a program and a device for each of the plan's devices";
     CLEAVE_CHECK(!options.record_trace || !options.record_passes)
         << "a trace of steps or one of passes";
-    impl_->build(programs, devices, arenas,
-                 {options.record_trace, options.record_passes, options.step_by_step, wants_graphs(),
-                  wants_overlap()});
+    const StreamOptions streams{options.record_trace, options.record_passes, options.step_by_step,
+                                wants_graphs(), wants_overlap()};
+    impl_->build(programs, devices, arenas, streams);
+    impl_->choose_widths(devices, streams);
     impl_->arrange_captures();
     impl_->start();
 }
@@ -205,7 +226,7 @@ Executor::~Executor() = default;
 
 Ticket Executor::submit(Batch batch, PassResults wanted) {
     impl_->check(batch);
-    return impl_->ring->submit({std::move(batch), wanted});
+    return impl_->ring->submit(impl_->pass_of(std::move(batch), wanted));
 }
 
 PassResult Executor::take() { return impl_->take(); }
@@ -218,7 +239,7 @@ std::vector<PassResult> Executor::run(std::span<const Batch> passes, PassResults
     std::vector<PassResult> results;
     for (const Batch& batch : passes) {
         if (in_flight() == kMostPassesInFlight) results.push_back(take());
-        impl_->run({batch, wanted});
+        impl_->run(impl_->pass_of(batch, wanted));
     }
     while (in_flight() > 0) results.push_back(take());
     return results;

@@ -36,6 +36,9 @@ struct Pass {
     // Before the first pass: kernels of devices that will wait for one another run at the same
     // time.
     bool is_meeting = false;
+    // Outputs that the caller wants: the first of the batch's, which may have been filled up
+    // (runtime/execute/decode_width.h).
+    int64_t num_outputs = 0;
     PassResult result;
 
     Ticket ticket() const { return result.ticket; }

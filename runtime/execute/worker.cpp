@@ -139,29 +139,29 @@ void Worker::run_steps(const Pass& pass) {
 }
 
 void Worker::download_results(Pass& pass) {
-    if (pass.wanted == PassResults::kLogits) pass.result.logits = logits_of(pass.batch);
-    if (pass.wanted == PassResults::kTokens) pass.result.tokens = tokens_of(pass.batch);
+    if (pass.wanted == PassResults::kLogits) pass.result.logits = logits_of(pass);
+    if (pass.wanted == PassResults::kTokens) pass.result.tokens = tokens_of(pass);
     const Phase& phase = plan_.phase(pass.batch.is_prefill);
     for (size_t i = 0; i < pass.outputs.size(); ++i)
         device_.download(arenas_.view(phase, phase.outputs[i]).address, pass.outputs[i].data);
 }
 
-std::vector<float> Worker::logits_of(const Batch& batch) {
-    const Phase& phase = plan_.phase(batch.is_prefill);
+std::vector<float> Worker::logits_of(const Pass& pass) {
+    const Phase& phase = plan_.phase(pass.batch.is_prefill);
     const PlacedView view = arenas_.view(phase, phase.outputs.front());
-    std::vector<float> logits(static_cast<size_t>(batch.num_outputs() * view.columns.size()));
+    std::vector<float> logits(static_cast<size_t>(pass.num_outputs * view.columns.size()));
     device_.download(view.address, std::as_writable_bytes(std::span(logits)));
     return logits;
 }
 
 // As the device chose them, or from its logits.
-std::vector<int32_t> Worker::tokens_of(const Batch& batch) {
-    std::vector<int32_t> tokens(static_cast<size_t>(batch.num_outputs()));
-    if (phase(batch.is_prefill).greedy) {
+std::vector<int32_t> Worker::tokens_of(const Pass& pass) {
+    std::vector<int32_t> tokens(static_cast<size_t>(pass.num_outputs));
+    if (phase(pass.batch.is_prefill).greedy) {
         device_.download(arenas_.tokens(), std::as_writable_bytes(std::span(tokens)));
         return tokens;
     }
-    const std::vector<float> logits = logits_of(batch);
+    const std::vector<float> logits = logits_of(pass);
     const size_t vocabulary = tokens.empty() ? 0 : logits.size() / tokens.size();
     for (size_t row = 0; row < tokens.size(); ++row)
         tokens[row] = largest_logit(std::span(logits).subspan(row * vocabulary, vocabulary));

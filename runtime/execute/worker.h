@@ -64,8 +64,8 @@ private:
     void run_pass(const Pass& pass);
     void run_steps(const Pass& pass);
     void download_results(Pass& pass);
-    std::vector<float> logits_of(const Batch& batch);
-    std::vector<int32_t> tokens_of(const Batch& batch);
+    std::vector<float> logits_of(const Pass& pass);
+    std::vector<int32_t> tokens_of(const Pass& pass);
     int64_t origin_ns() const;
     int64_t now() const;
 
