@@ -77,7 +77,7 @@ struct Engine::Impl {
           alone(why_alone(p)),
           limits(limits_of(p)),
           scheduler(limits, scheduler_options(options, !alone.empty())),
-          most_passes(scheduler_options(options, !alone.empty()).groups) {
+          most_passes(options.scheduler.groups) {
         thread = std::thread([this] { run(); });
     }
 
@@ -97,6 +97,9 @@ struct Engine::Impl {
     void cancel(RequestId id);
     void stop();
 
+    // With the lock: nobody waits for an event, and no pass is in flight.
+    bool is_idle() const { return live.empty() && !is_telling && !oldest_submitted; }
+
     const planner::Plan& plan;
     PassRunner& runner;
     const Tokenizer* tokenizer;
@@ -110,6 +113,7 @@ struct Engine::Impl {
     std::vector<RequestId> cancelled;  // whose sinks have not heard of it
     bool has_news = false;             // since the engine last slept
     bool draining = false, stopping = false;
+    bool is_telling = false;  // a sink is called
     EngineStatistics counts;
     std::optional<Clock::time_point> oldest_submitted;
 
@@ -141,6 +145,7 @@ void Engine::Impl::run() {
             const Lock lock(mutex);
             counts.fault = error.what();
             oldest_submitted.reset();
+            if (is_idle()) idle.notify_all();
         }
         end_all(FinishReason::kFault, error.what());
     }
@@ -207,6 +212,7 @@ void Engine::Impl::take_pass() {
         if (!in_flight.empty()) oldest_submitted = in_flight.front().submitted;
         scheduler.done(ended.pass.id, outcome.tokens);
         for (const auto& [id, message] : outcome.faults) scheduler.cancel(id);
+        if (is_idle()) idle.notify_all();
     }
     for (Delivery& delivery : outcome.deliveries) deliver(delivery);
     for (const auto& [id, message] : outcome.faults) end_request(id, FinishReason::kFault, message);
@@ -246,26 +252,28 @@ void Engine::Impl::deliver(Delivery& delivery) {
     LiveRequest& request = *delivery.request;
     const EngineEvent& event = delivery.event;
     if (event.tokens.empty() && event.prompt_logprobs.empty() && !event.finish) return;
+    std::unique_ptr<LiveRequest> ended;  // goes without the lock: its sink may hold anything
+    {
+        const Lock lock(mutex);
+        counts.new_tokens += static_cast<int64_t>(event.tokens.size());
+        if (event.finish) ++counts.finished[static_cast<size_t>(*event.finish)];
+        is_telling = true;
+        if (event.ends_request) ended = std::move(live.extract(event.request).mapped());
+    }
     bool threw = false;
     try {
         if (!request.is_silent) request.sink(event);
     } catch (...) {
         threw = request.is_silent = true;
     }
-    std::unique_ptr<LiveRequest> ended;  // goes without the lock: its sink may hold anything
     const Lock lock(mutex);
-    counts.new_tokens += static_cast<int64_t>(event.tokens.size());
-    if (event.finish) ++counts.finished[static_cast<size_t>(*event.finish)];
-    if (event.ends_request) {
-        const auto at = live.find(event.request);
-        ended = std::move(at->second);
-        live.erase(at);
-        if (live.empty()) idle.notify_all();
-    } else if (threw && !request.is_cancelled) {
+    is_telling = false;
+    if (threw && !ended && !request.is_cancelled) {
         request.is_cancelled = true;
         cancelled.push_back(event.request);
         scheduler.cancel(event.request);
     }
+    if (is_idle()) idle.notify_all();
 }
 
 // Nothing for one that has ended.
@@ -369,7 +377,7 @@ void Engine::cancel(RequestId request) { impl_->cancel(request); }
 bool Engine::drain(std::chrono::duration<double> at_most) {
     Lock lock(impl_->mutex);
     impl_->draining = true;
-    return impl_->idle.wait_for(lock, at_most, [&] { return impl_->live.empty(); });
+    return impl_->idle.wait_for(lock, at_most, [&] { return impl_->is_idle(); });
 }
 
 void Engine::shutdown() { impl_->stop(); }

@@ -41,7 +41,7 @@ struct EngineAdmission {
 
 struct EngineStatistics {
     SchedulerStatistics scheduler;
-    int64_t requests = 0;               // that have not ended
+    int64_t requests = 0;               // whose last event is to come
     int64_t accepted = 0, refused = 0;  // since the start
     std::array<int64_t, 4> finished{};  // copies, by FinishReason
     int64_t prompt_tokens = 0;          // of accepted requests
@@ -73,8 +73,8 @@ public:
     // may still come before. Nothing for a request that has ended.
     void cancel(RequestId request);
 
-    // Takes no more requests, and waits for those that there are. False where some are left after
-    // that time; 0 seconds: does not wait.
+    // Takes no more requests, and waits for those that there are and for passes in flight. False
+    // where some are left after that time; 0 seconds: does not wait.
     bool drain(std::chrono::duration<double> at_most);
 
     // Takes no more requests, cancels all, waits for passes in flight and ends the thread. Not from

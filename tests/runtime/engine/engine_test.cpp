@@ -327,6 +327,41 @@ TEST_CASE("a request whose logits are not numbers ends alone", "[runtime][engine
     check_nothing_held(engine);
 }
 
+TEST_CASE("who is told of a request's end finds nothing of it in the engine", "[runtime][engine]") {
+    const planner::Plan plan = plan_of_sizes({});
+    FakeRunner runner(plan);
+    Engine engine(plan, runner, nullptr, {});
+    EngineStatistics at_end;
+    engine.add(simple({1, 2}, 5), [&](const EngineEvent& event) {
+        if (event.ends_request) at_end = engine.statistics();
+    });
+    CHECK(engine.drain(60s));
+    CHECK(at_end.requests == 0);
+    CHECK(at_end.new_tokens == 5);
+    CHECK(at_end.finished[static_cast<size_t>(FinishReason::kLength)] == 1);
+    CHECK(at_end.scheduler.blocks_held == 0);
+}
+
+TEST_CASE("an engine is drained when the last pass of a cancelled request has ended",
+          "[runtime][engine]") {
+    const planner::Plan plan = plan_of_sizes({});
+    FakeRunner runner(plan);
+    EngineOptions options;
+    options.scheduler.groups = 2;
+    Engine engine(plan, runner, nullptr, options);
+    // The second request's pass is in flight when the first's token cancels it.
+    std::optional<RequestId> second;
+    std::mutex gate;
+    std::unique_lock closed(gate);
+    runner.before_pass = [&](int64_t) { const std::lock_guard wait(gate); };
+    engine.add(simple({1, 2}, 1), [&](const EngineEvent&) { engine.cancel(*second); });
+    second = engine.add(simple({3, 4}, 20), [](const EngineEvent&) {}).request;
+    closed.unlock();
+    CHECK(engine.drain(60s));
+    CHECK(engine.statistics().oldest_pass_seconds == 0);
+    check_nothing_held(engine);
+}
+
 TEST_CASE("a sink that throws is not called again, and others go on", "[runtime][engine]") {
     const planner::Plan plan = plan_of_sizes({});
     FakeRunner runner(plan);
