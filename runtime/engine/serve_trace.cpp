@@ -3,12 +3,12 @@
 
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
 #include "runtime/base/split_mix.h"
 
 namespace cleave::runtime {
@@ -92,13 +92,13 @@ std::vector<TraceRequest> parse_trace(std::string_view text, const std::string& 
 }
 
 std::vector<TraceRequest> load_trace(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf())) {
-        throw UserError("{}: cannot be read; a trace is a CSV file with the header {}", path,
-                        kTraceHeader);
+    std::string text;
+    try {
+        text = read_regular_file(path);
+    } catch (const UserError& error) {
+        throw UserError("{}; a trace is a CSV file with the header {}", error.what(), kTraceHeader);
     }
-    return parse_trace(text.str(), path);
+    return parse_trace(text, path);
 }
 
 std::vector<TraceRequest> trace_at_rate(const std::string& words) {

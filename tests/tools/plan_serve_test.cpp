@@ -68,7 +68,10 @@ TEST_CASE("a trace's error has its line, its column and what is supported", "[to
     CHECK_THAT(trace_error(header + "9,5,6\n8,5,6\n"),
                Contains("t.csv:3:1: \"8\" is no arrival after the row above"));
     CHECK_THAT(user_error([] { load_trace("/nowhere.csv"); }),
-               Contains("/nowhere.csv: cannot be read; a trace is a CSV file"));
+               Contains("/nowhere.csv: cannot be read: No such file") &&
+                   Contains("; a trace is a CSV file with the header arrival_ms,"));
+    CHECK_THAT(user_error([] { load_trace("/dev/zero"); }),
+               Contains("/dev/zero: is a pipe or a device"));
 }
 
 TEST_CASE("a rate makes the same arrivals every time, and that many a second", "[tools]") {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/forecast.h"
 #include "tools/cli/terminal.h"
@@ -56,12 +57,12 @@ std::string forecast_text(const planner::Plan& plan, const runtime::Forecast& f)
         "  token gap    {:10.3f} ms p50 {:10.3f} ms p99\n"
         "  request      {:10.3f} ms p50 {:10.3f} ms p99\n"
         "  KV           {:10} of {} tokens in use at most, {:.1f} % on average\n"
-        "  passes       {:10}; {} group{} in flight, {} preemption{}\n",
+        "  passes       {:10}; {} in flight, {}\n",
         plan.graph.name, f.requests, f.prompt_tokens, f.output_tokens, f.tokens_per_second,
         f.seconds, f.mean_sequences, f.first_token_ms.p50, f.first_token_ms.p99, f.token_gap_ms.p50,
         f.token_gap_ms.p99, f.request_ms.p50, f.request_ms.p99, f.most_kv_tokens, f.kv_tokens,
-        100 * f.mean_kv_use, f.passes, f.groups, f.groups == 1 ? "" : "s", f.preemptions,
-        f.preemptions == 1 ? "" : "s");
+        100 * f.mean_kv_use, f.passes, planner::count_text(f.groups, "group"),
+        planner::count_text(f.preemptions, "preemption"));
     for (size_t s = 0; s < f.stage_busy.size(); ++s) {
         text += fmt::format("  stage {:<6} {:10.1f} % busy\n", s, 100 * f.stage_busy[s]);
     }
