@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <system_error>
 #include <tuple>
 
@@ -182,6 +181,14 @@ int open_own(const fs::path& folder, std::string& why) {
     return -1;
 }
 
+// Closes the descriptor that open_own gave.
+struct OpenFolder {
+    int descriptor = -1;
+    ~OpenFolder() {
+        if (descriptor >= 0) ::close(descriptor);
+    }
+};
+
 using SystemTime = std::chrono::system_clock::time_point;
 
 SystemTime used_at(const struct stat& status) {
@@ -277,10 +284,7 @@ void ObjectCache::store(const std::string& key, const CompiledKernel& kernel) co
     // The folder is looked through at a process's first entry, then after each sixteenth of the
     // limit: a process is over the limit by no more than that.
     const int64_t size = static_cast<int64_t>(text.size());
-    int64_t stored = stored_.load();
-    while (!stored_.compare_exchange_weak(stored, std::max<int64_t>(stored, 0) + size)) {
-    }
-    if (stored >= 0 && stored + size < limit_of(opened_) / 16) return;
+    if (stored_.fetch_add(size) + size < limit_of(opened_) / 16) return;
     stored_ = 0;
     CacheContents all = look_through(folder_, opened_);
     shrink(all, opened_, all.limit);
@@ -301,25 +305,27 @@ CacheContents with_contents(const std::string& folder, const Use& use) {
     if (const std::string why = why_not_cached(folder); !why.empty())
         throw UserError("no cache of kernels: {}", why);
     std::string why;
-    const int opened = open_own(path, why);
-    if (opened < 0) return {path, kDefaultCacheLimit, {}};
-    const std::unique_ptr<const int, void (*)(const int*)> closes(
-        &opened, [](const int* f) { ::close(*f); });
-    CacheContents all = look_through(path, opened);
-    use(all, opened);
+    const OpenFolder opened{open_own(path, why)};
+    if (opened.descriptor < 0) return {path, kDefaultCacheLimit, {}};
+    CacheContents all = look_through(path, opened.descriptor);
+    use(all, opened.descriptor);
     return all;
 }
 
 }  // namespace
 
 CacheContents cache_contents(const std::string& folder) {
-    return with_contents(folder, [](CacheContents& all, int opened) {
-        for (CacheEntry& entry : all.entries)
-            if (const auto kernel = decode(read_own(opened, entry_file(entry.key)))) {
-                entry.name = kernel->name;
-                entry.compiler = kernel->compiler;
-            }
-    });
+    return with_contents(folder, [](const CacheContents&, int) {});
+}
+
+void read_names(CacheContents& contents) {
+    std::string ignored;
+    const OpenFolder opened{open_own(contents.folder, ignored)};
+    for (CacheEntry& entry : contents.entries)
+        if (const auto kernel = decode(read_own(opened.descriptor, entry_file(entry.key)))) {
+            entry.name = kernel->name;
+            entry.compiler = kernel->compiler;
+        }
 }
 
 CacheContents clear_cache(const std::string& folder) {

@@ -35,15 +35,17 @@ public:
     std::filesystem::path path(const std::string& key) const;
 
 private:
-    std::filesystem::path folder_;             // empty: no place to cache
-    int opened_ = -1;                          // folder_, once it is known to be the user's own
-    mutable std::atomic<int64_t> stored_{-1};  // bytes since the folder was last looked through
+    std::filesystem::path folder_;  // empty: no place to cache
+    int opened_ = -1;               // folder_, once it is known to be the user's own
+    // Bytes since the folder was last looked through; more than any limit before that.
+    mutable std::atomic<int64_t> stored_{INT64_MAX / 2};
 };
 
 inline constexpr int64_t kDefaultCacheLimit = int64_t{4} << 30;
 
 struct CacheEntry {
-    std::string key, name, compiler;  // the latter two are empty where the entry is damaged
+    std::string key;
+    std::string name, compiler;  // read_names reads them
     int64_t bytes = 0;
     std::chrono::system_clock::time_point used;  // last, to within an hour
 };
@@ -54,13 +56,16 @@ struct CacheContents {
     int64_t bytes() const;
 };
 
-// Each takes an ObjectCache's folder, and throws UserError where it has no place or cannot be used
-// (why_not_cached). A folder that is not there yet has no entries.
+// Each but read_names takes an ObjectCache's folder, and throws UserError where it has no place or
+// cannot be used (why_not_cached). A folder that is not there yet has no entries.
 CacheContents cache_contents(const std::string& folder = {});
 // Removes all entries; what is left.
 CacheContents clear_cache(const std::string& folder = {});
 // Keeps the limit in the folder, for all later processes, and removes what is over it.
 CacheContents limit_cache(int64_t bytes, const std::string& folder = {});
+
+// Reads every entry for its kernel's name and compiler; of a damaged one they stay empty.
+void read_names(CacheContents& contents);
 
 // Why an ObjectCache of that folder caches nothing, with what to do; empty: it does, or will make
 // the folder. Changes nothing.

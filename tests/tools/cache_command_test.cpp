@@ -50,6 +50,7 @@ TEST_CASE("the kernels of a run are listed, kept under a limit and cleared", "[t
     CHECK(half["bytes"] <= bytes / 2);
     CHECK(half["freed_bytes"] == bytes - half["bytes"].get<int64_t>());
     CHECK(half["entries"].size() < kept["entries"].size());
+    for (const Json& entry : half["entries"]) CHECK(entry["name"] != "");
     REQUIRE(run_cleave(run).exit_code == 0);  // compiles what went
 
     CHECK(cache({"--clear"})["entries"].empty());

@@ -27,6 +27,10 @@ struct CacheArguments {
     std::optional<int64_t> limit;
 };
 
+std::string kernels(size_t count) {
+    return planner::count_text(static_cast<int64_t>(count), "kernel");
+}
+
 std::string utc(std::chrono::system_clock::time_point time) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
                        fmt::gmtime(std::chrono::system_clock::to_time_t(time)));
@@ -62,12 +66,13 @@ void run_cache(const CacheArguments& flags) {
     if (flags.clear) all = codegen::clear_cache();
     if (flags.limit) all = codegen::limit_cache(*flags.limit);
     const int64_t freed = before.bytes() - all.bytes();
+    if (flags.json || flags.list) codegen::read_names(all);
     if (flags.json) return show_json(all, freed);
     if (flags.list) show_entries(all);
     if (flags.clear || flags.limit)
-        show("{} kernels removed, {} freed\n", before.entries.size() - all.entries.size(),
+        show("{} removed, {} freed\n", kernels(before.entries.size() - all.entries.size()),
              format_bytes(freed));
-    show("{}: {} kernels, {} of at most {}\n", all.folder.string(), all.entries.size(),
+    show("{}: {}, {} of at most {}\n", all.folder.string(), kernels(all.entries.size()),
          format_bytes(all.bytes()), format_bytes(all.limit));
 }
 
