@@ -44,9 +44,9 @@ constexpr i64 queries_of_tile() {
 }
 
 // The cache of one head of one sequence, from a block on.
-template <class T>
+template <class C, class T>
 struct KvRun {
-    KvCache<T> cache;
+    KvCache<C, T> cache;
     i64 kv_head;
     const i32* blocks;  // of the first keys, and so on
     i64 count;          // of blocks
@@ -64,7 +64,7 @@ struct AttentionTile {
     static constexpr i64 kBlocks = kKeys / kKeyBlock;
     static constexpr i64 kAhead = C::kByToken ? kBlocks : 0;  // blocks
     using Kv = typename C::Kv;
-    using Run = KvRun<const Kv>;
+    using Run = KvRun<C, const Kv>;
     static_assert(VN >= 2, "head sizes are even");
 
     alignas(64) float q[kQ][C::kHeadDim];
@@ -265,7 +265,7 @@ struct AttentionTile {
             sums[i] += FloatN<VN>(score[i / kChunk][j]) * v[i % kChunk];
     }
 
-    void run(const KvCache<const Kv>& cache, i64 slot, i64 kv_head) {
+    void run(const KvCache<C, const Kv>& cache, i64 slot, i64 kv_head) {
         const i64 wanted = count;
         while (count < kQ) repeat(count - 1);
         i64 begin = first[0], end = last[0];
@@ -293,7 +293,7 @@ template <class Config>
 struct AttentionKernel {
     using C = Config;
     const AttentionArgs<C>& a;
-    KvCache<const typename C::Kv> cache;
+    KvCache<C, const typename C::Kv> cache;
     AttentionTile<C> tile;
 
     CLEAVE_INLINE void add(i64 token, i64 head) {
@@ -331,13 +331,8 @@ struct AttentionKernel {
 
 template <class Config>
 CLEAVE_INLINE void attention(const AttentionArgs<Config>& a, i64 begin, i64 end, void*) {
-    KvCache<const typename Config::Kv> cache{a.kv,
-                                             a.num_blocks,
-                                             a.blocks,
-                                             a.blocks_per_slot,
-                                             Config::kSlabHeads,
-                                             Config::kHeadDim,
-                                             Config::kVHeadDim};
+    KvCache<Config, const typename Config::Kv> cache{a.kv, a.num_blocks, a.blocks,
+                                                     a.blocks_per_slot};
     AttentionKernel<Config> kernel{a, cache, {}};
     for (i64 item = begin; item < end; ++item) {
         if constexpr (Config::kByToken)

@@ -69,13 +69,7 @@ template <class Config>
 CLEAVE_INLINE void kv_append(const float* k, const float* v, typename Config::Kv* kv,
                              i64 num_blocks, const i32* blocks, i64 blocks_per_slot,
                              const i32* positions, const i32* slots, i64 begin, i64 end) {
-    KvCache<typename Config::Kv> cache{kv,
-                                       num_blocks,
-                                       blocks,
-                                       blocks_per_slot,
-                                       Config::kSlabHeads,
-                                       Config::kHeadDim,
-                                       Config::kVHeadDim};
+    KvCache<Config, typename Config::Kv> cache{kv, num_blocks, blocks, blocks_per_slot};
     for (i64 t = begin; t < end; ++t) {
         for (i64 head = 0; head < Config::kKvHeads; ++head) {
             const float* from_k =

@@ -13,34 +13,34 @@ namespace cleave {
 
 inline constexpr i64 kKeyBlock = 16;
 
-template <class T>
+// Config: kSlabHeads, kHeadDim, kVHeadDim.
+template <class C, class T>
 struct KvCache {
     T* base;
     i64 num_blocks;
     const i32* blocks;  // [slots, blocks_per_slot]
     i64 blocks_per_slot;
-    i64 kv_heads, head_dim, v_head_dim;
 
     // The row of the block table.
     CLEAVE_INLINE const i32* blocks_of(i64 slot) const { return blocks + slot * blocks_per_slot; }
     // A block of a head. Feature i of its key j is at [i * kKeyBlock + j].
     CLEAVE_INLINE T* keys(i64 kv_head, i64 block) const {
-        return base + (kv_head * num_blocks + block) * kKeyBlock * head_dim;
+        return base + (kv_head * num_blocks + block) * kKeyBlock * C::kHeadDim;
     }
     // Feature i of its value j is at [j * v_head_dim + i].
     CLEAVE_INLINE T* values(i64 kv_head, i64 block) const {
-        return base + kv_heads * num_blocks * kKeyBlock * head_dim +
-               (kv_head * num_blocks + block) * kKeyBlock * v_head_dim;
+        return base + C::kSlabHeads * num_blocks * kKeyBlock * C::kHeadDim +
+               (kv_head * num_blocks + block) * kKeyBlock * C::kVHeadDim;
     }
 
     CLEAVE_INLINE void store_key(i64 slot, i64 kv_head, i64 position, const float* from) const {
         T* to = keys(kv_head, blocks_of(slot)[position / kKeyBlock]) + position % kKeyBlock;
-        for (i64 i = 0; i < head_dim; ++i) store_one(to + i * kKeyBlock, from[i]);
+        for (i64 i = 0; i < C::kHeadDim; ++i) store_one(to + i * kKeyBlock, from[i]);
     }
     CLEAVE_INLINE void store_value(i64 slot, i64 kv_head, i64 position, const float* from) const {
         T* to = values(kv_head, blocks_of(slot)[position / kKeyBlock]) +
-                position % kKeyBlock * v_head_dim;
-        for (i64 i = 0; i < v_head_dim; ++i) store_one(to + i, from[i]);
+                position % kKeyBlock * C::kVHeadDim;
+        for (i64 i = 0; i < C::kVHeadDim; ++i) store_one(to + i, from[i]);
     }
 };
 

@@ -65,7 +65,7 @@ struct QkvKernel {
     using C = Config;
     static constexpr i64 K = C::kIn, kStride = c_stride(max(C::kHeadDim, C::kVHeadDim));
     const QkvArgs<C>& a;
-    KvCache<typename C::Kv> cache;
+    KvCache<C, typename C::Kv> cache;
     float* c;
     float* converted;
 
@@ -128,13 +128,7 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
     float* x = static_cast<float*>(scratch);
     float* c = x + block_floats(K, Config::kTokens);
     float* converted = c + Config::kTokens * QkvKernel<Config>::kStride;
-    KvCache<typename Config::Kv> cache{a.kv,
-                                       a.num_blocks,
-                                       a.blocks,
-                                       a.blocks_per_slot,
-                                       Config::kSlabHeads,
-                                       Config::kHeadDim,
-                                       Config::kVHeadDim};
+    KvCache<Config, typename Config::Kv> cache{a.kv, a.num_blocks, a.blocks, a.blocks_per_slot};
     QkvKernel<Config> kernel{a, cache, c, converted};
     Rows input{a.x + Config::kXOffset, Config::kXStride, nullptr};
     auto norm = norm_of<Config>(a.norm);
