@@ -9,11 +9,14 @@
 
 #include "planner/plan/objective.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 
 // Positions of a block of the KV pool.
 inline constexpr int64_t kKvBlock = 16;
+// Blocks that hold so many positions of one sequence.
+constexpr int64_t kv_blocks(int64_t positions) { return ceil_div(positions, kKvBlock); }
 
 struct Workload {
     // Workload::kv_tokens: all that is left on the devices.
@@ -31,12 +34,12 @@ struct Workload {
     int64_t kv_tokens = 0;  // that the KV pool has room for; 0: of `batch` whole contexts
 
     // Blocks of a sequence as long as the context.
-    int64_t blocks_per_slot() const { return (context + kKvBlock - 1) / kKvBlock; }
+    int64_t blocks_per_slot() const { return kv_blocks(context); }
     // Blocks of the KV pool, with block 0, which no sequence owns. At least one context's, which is
     // what kAllThatIsLeft has before the memory is known.
     int64_t pool_blocks() const {
         const int64_t blocks = kv_tokens == 0  ? batch * blocks_per_slot()
-                               : kv_tokens > 0 ? (kv_tokens + kKvBlock - 1) / kKvBlock
+                               : kv_tokens > 0 ? kv_blocks(kv_tokens)
                                                : 0;
         return 1 + (blocks > blocks_per_slot() ? blocks : blocks_per_slot());
     }

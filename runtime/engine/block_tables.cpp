@@ -65,7 +65,7 @@ int64_t BlockTables::take_prefix(SequenceBlocks& sequence, uint64_t salt,
 
 int64_t BlockTables::extend(SequenceBlocks& sequence, int64_t end) {
     auto have = static_cast<int64_t>(sequence.blocks.size());
-    int64_t wanted = (end + kKvBlock - 1) / kKvBlock - have;
+    int64_t wanted = planner::kv_blocks(end) - have;
     int64_t count = std::min(wanted, pool_.available());
     if (count > 0) allocate(sequence, count);
     return std::min(end, static_cast<int64_t>(sequence.blocks.size()) * kKvBlock);

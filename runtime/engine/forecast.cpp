@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 
+#include "planner/plan/kv_room.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/pass_costs.h"
 
@@ -127,7 +128,7 @@ void ForecastRun::finish(const std::vector<TraceRequest>& trace) {
     result_.first_token_ms = both(first_ms_);
     result_.token_gap_ms = both(gaps_ms_);
     result_.request_ms = both(whole_ms_);
-    result_.kv_tokens = (limits_.num_blocks - 1) * planner::kKvBlock;
+    result_.kv_tokens = planner::kv_tokens(limits_.num_blocks);
     result_.mean_kv_use = kv_time_ / ms / static_cast<double>(result_.kv_tokens);
     result_.mean_sequences = sequences_time_ / ms;
     result_.passes = end.passes;

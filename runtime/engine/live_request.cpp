@@ -2,21 +2,14 @@
 #include "runtime/engine/live_request.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "runtime/base/errors.h"
 #include "runtime/execute/greedy.h"
+#include "runtime/generate/batching.h"
 
 namespace cleave::runtime {
 
 namespace {
-
-void check_ids(const std::vector<int32_t>& ids, const char* what, int64_t vocab) {
-    for (const int32_t id : ids)
-        if (id < 0 || id >= vocab)
-            throw UserError("{} has token id {}; this model's ids are 0 to {}", what, id,
-                            vocab - 1);
-}
 
 double seconds(LiveRequest::Clock::time_point from, LiveRequest::Clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
@@ -37,8 +30,8 @@ std::string_view finish_reason_name(FinishReason reason) {
 void check_request(const EngineRequest& request, int64_t vocab, const Tokenizer* tokenizer) {
     if (request.prompt.empty())
         throw UserError("the prompt is empty; at least one token is needed");
-    check_ids(request.prompt, "the prompt", vocab);
-    check_ids(request.stop_ids, "the list of stop ids", vocab);
+    check_token_ids(request.prompt, vocab, "the prompt");
+    check_token_ids(request.stop_ids, vocab, "the list of stop ids");
     check_sampling(request.sampling, vocab);
     for (const auto& top : {request.logprobs, request.prompt_logprobs})
         if (top) check_top_logprobs(*top);
@@ -80,7 +73,7 @@ void LiveRequest::started(int64_t cached_tokens) {
 
 bool LiveRequest::take_prompt_row(std::span<const float> logits, int64_t position,
                                   EngineEvent& event) {
-    if (std::ranges::any_of(logits, [](float logit) { return std::isnan(logit); })) return false;
+    if (!are_numbers(logits)) return false;
     const auto next = static_cast<size_t>(position + 1);
     if (next < request_.prompt.size())
         event.prompt_logprobs.push_back(

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/scheduler_state.h"
 
@@ -302,18 +303,12 @@ SchedulerStatistics Scheduler::statistics() const {
 std::vector<SequenceView> Scheduler::sequences() const { return impl_->state.views(); }
 
 EngineLimits limits_of(const planner::Plan& plan) {
-    EngineLimits limits{.slots = plan.workload.batch,
-                        .context = plan.workload.context,
-                        .num_blocks = plan.kv_pool.num_blocks,
-                        .max_tokens = plan.workload.max_tokens(),
-                        .max_outputs = plan.workload.max_outputs()};
-    for (const auto& op : plan.graph.ops) {
-        const auto* attention = std::get_if<importer::AttentionAttrs>(&op.attrs);
-        if (attention == nullptr) continue;
-        if (attention->window == 0) return limits.window = 0, limits;
-        limits.window = std::max(limits.window, attention->window);
-    }
-    return limits;
+    return {.slots = plan.workload.batch,
+            .context = plan.workload.context,
+            .num_blocks = plan.kv_pool.num_blocks,
+            .max_tokens = plan.workload.max_tokens(),
+            .max_outputs = plan.workload.max_outputs(),
+            .window = planner::longest_window(plan.graph)};
 }
 
 }  // namespace cleave::runtime

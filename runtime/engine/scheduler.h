@@ -35,9 +35,7 @@ struct EngineLimits {
     int64_t max_outputs = 0;  // rows of logits of a pass
     int64_t window = 0;       // no layer sees a key further back; 0: one sees all
 
-    int64_t blocks_per_slot() const {
-        return (context + planner::kKvBlock - 1) / planner::kKvBlock;
-    }
+    int64_t blocks_per_slot() const { return planner::kv_blocks(context); }
 };
 EngineLimits limits_of(const planner::Plan& plan);
 

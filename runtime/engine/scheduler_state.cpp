@@ -59,10 +59,10 @@ SchedulerState::SchedulerState(const EngineLimits& limits, const SchedulerOption
 
 // That a sequence of `positions` holds at once, at most.
 int64_t SchedulerState::blocks_for(int64_t positions) const {
-    int64_t blocks = (positions + kKvBlock - 1) / kKvBlock;
+    int64_t blocks = planner::kv_blocks(positions);
     if (limits_.window == 0) return blocks;
     int64_t seen = limits_.window - 1 + options_.token_budget * options_.groups;
-    return std::min(blocks, (seen + kKvBlock - 1) / kKvBlock + 1);
+    return std::min(blocks, planner::kv_blocks(seen) + 1);
 }
 
 // In kOvercommit a sequence is promised its known tokens and the next one alone. Forks share full
@@ -124,7 +124,6 @@ Admission SchedulerState::add(ScheduledRequest request) {
     RequestId id = next_request_;
     requests_[id] = {.prompt_tokens = prompt,
                      .max_new_tokens = request.max_new_tokens,
-                     .copies = request.copies,
                      .salt = request.salt,
                      .prompt_logits = request.prompt_logits};
     Sequence sequence{.tokens = std::move(request.prompt), .forks = request.copies - 1};

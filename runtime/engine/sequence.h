@@ -23,7 +23,6 @@ struct SequenceKey {
 struct RequestFacts {
     int64_t prompt_tokens = 0;
     int64_t max_new_tokens = 0;
-    int64_t copies = 1;
     uint64_t salt = 0;
     bool prompt_logits = false;
     int64_t sequences = 1;  // that have not ended
@@ -44,15 +43,15 @@ struct Sequence {
     bool announced = false;    // the caller has seen it start
 
     // From here on only while it runs.
-    int64_t target = 0;        // tokens of its prompt's passes: all that were known at its start
-    int64_t issued = 0;        // tokens that passes given so far compute
-    int64_t computed = 0;      // tokens of passes that are done
-    int64_t cached = 0;        // tokens found in the pool
-    bool started = false;      // it has looked for them
-    bool in_prompt = true;     // false: it decodes, in `group`
-    bool starved = false;      // its prompt got no block in the last pass
-    bool moved = false;        // between groups, since its last row
-    int64_t group = -1;        //
+    int64_t target = 0;     // tokens of its prompt's passes: all that were known at its start
+    int64_t issued = 0;     // tokens that passes given so far compute
+    int64_t computed = 0;   // tokens of passes that are done
+    int64_t cached = 0;     // tokens found in the pool
+    bool started = false;   // it has looked for them
+    bool in_prompt = true;  // false: it decodes, in `group`
+    bool starved = false;   // its prompt got no block in the last pass
+    bool moved = false;     // between groups, since its last row
+    int64_t group = -1;
     int64_t promise = 0;       // blocks that admission keeps for it
     int64_t fork_promise = 0;  // and for its forks
     std::vector<int64_t> fork_slots;

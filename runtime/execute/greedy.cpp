@@ -8,12 +8,15 @@
 
 namespace cleave::runtime {
 
+bool are_numbers(std::span<const float> logits) {
+    return std::none_of(logits.begin(), logits.end(),
+                        [](float logit) { return std::isnan(logit); });
+}
+
 int32_t largest_logit(std::span<const float> logits) {
     CLEAVE_CHECK(!logits.empty()) << "no logits to choose a token from";
-    const bool numbers =
-        std::none_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
     const auto best = std::max_element(logits.begin(), logits.end());
-    return numbers ? static_cast<int32_t>(best - logits.begin()) : kNoToken;
+    return are_numbers(logits) ? static_cast<int32_t>(best - logits.begin()) : kNoToken;
 }
 
 }  // namespace cleave::runtime

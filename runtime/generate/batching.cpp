@@ -29,6 +29,13 @@ void append(PrefillPass& pass, size_t s, const std::vector<int32_t>& prompt, siz
 
 }  // namespace
 
+void check_token_ids(std::span<const int32_t> ids, int64_t vocab, const std::string& what) {
+    for (const int32_t id : ids)
+        if (id < 0 || id >= vocab)
+            throw UserError("{} has token id {}; this model's ids are 0 to {}", what, id,
+                            vocab - 1);
+}
+
 std::vector<PrefillPass> make_prefill_passes(std::span<const std::vector<int32_t>> prompts,
                                              int64_t chunk, bool all_logits) {
     CLEAVE_CHECK(chunk > 0) << "a prefill chunk of " << chunk << " tokens";

@@ -5,12 +5,16 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "planner/plan/plan.h"
 #include "runtime/execute/batch.h"
 
 namespace cleave::runtime {
+
+// UserError naming the first id that the vocabulary does not have. `what`: "the prompt".
+void check_token_ids(std::span<const int32_t> ids, int64_t vocab, const std::string& what);
 
 // A prefill pass and whose logits it gives.
 struct PrefillPass {

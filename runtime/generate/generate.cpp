@@ -21,16 +21,6 @@ double milliseconds_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-void check_tokens(const Plan& plan, const std::vector<int32_t>& tokens, const std::string& what) {
-    int64_t vocab = plan.graph.config.vocab_size;
-    for (int32_t token : tokens) {
-        if (token < 0 || token >= vocab) {
-            throw UserError("{} has token id {}; this model's ids are 0 to {}", what, token,
-                            vocab - 1);
-        }
-    }
-}
-
 void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
                    const GenerateOptions& options) {
     const Workload& workload = plan.workload;
@@ -43,7 +33,7 @@ void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& pr
     for (size_t s = 0; s < prompts.size(); ++s) {
         std::string what = prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", s + 1);
         if (prompts[s].empty()) throw UserError("{} is empty; at least one token is needed", what);
-        check_tokens(plan, prompts[s], what);
+        check_token_ids(prompts[s], plan.graph.config.vocab_size, what);
         int64_t needed = static_cast<int64_t>(prompts[s].size()) + options.max_new_tokens;
         if (needed > workload.context) {
             throw UserError(

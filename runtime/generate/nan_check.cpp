@@ -2,12 +2,12 @@
 #include "runtime/generate/nan_check.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include "runtime/base/errors.h"
+#include "runtime/execute/greedy.h"
 
 namespace cleave::runtime {
 
@@ -63,8 +63,7 @@ void throw_not_numbers(const Plan& plan, const std::string& where) {
 }
 
 void check_numbers(const Plan& plan, std::span<const float> logits, const std::string& where) {
-    if (std::any_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); }))
-        throw_not_numbers(plan, where);
+    if (!are_numbers(logits)) throw_not_numbers(plan, where);
 }
 
 }  // namespace cleave::runtime

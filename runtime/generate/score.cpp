@@ -53,11 +53,7 @@ ScoreResult score(Session& session, const Plan& plan, const std::vector<int32_t>
     }
     if (plan.workload.context < 2)
         throw UserError("a context of 1 token cannot score a text; use $context 2 or more");
-    int64_t vocab = plan.graph.config.vocab_size;
-    for (int32_t token : tokens) {
-        if (token < 0 || token >= vocab)
-            throw UserError("the text has token id {}; ids are 0 to {}", token, vocab - 1);
-    }
+    check_token_ids(tokens, plan.graph.config.vocab_size, "the text");
     size_t context = static_cast<size_t>(plan.workload.context);
     size_t stride = std::max<size_t>(1, context / 2);
     ScoreResult result;

@@ -202,8 +202,7 @@ void WatchedScheduler::check_owners(const Views& views) {
     int64_t held = 0;
     for (const SequenceView& view : views) {
         CLEAVE_CHECK(view.place != SequencePlace::kQueued || view.blocks.empty());
-        CLEAVE_CHECK(static_cast<int64_t>(view.blocks.size()) ==
-                     (view.issued + kKvBlock - 1) / kKvBlock)
+        CLEAVE_CHECK(static_cast<int64_t>(view.blocks.size()) == planner::kv_blocks(view.issued))
             << "request " << view.request << " has blocks that no pass wanted, or lacks some";
         int64_t seen = FakeModel::first_seen(limits_, view.issued);
         for (size_t i = 0; i < view.blocks.size(); ++i) {
