@@ -307,7 +307,10 @@ void Engine::Impl::end_all(FinishReason reason, const std::string& message) {
     std::vector<RequestId> ids;
     {
         const Lock lock(mutex);
-        for (const auto& [id, request] : live) ids.push_back(id);
+        for (const auto& [id, request] : live) {
+            ids.push_back(id);
+            scheduler.cancel(id);
+        }
     }
     for (const RequestId id : ids) end_request(id, reason, message);
 }

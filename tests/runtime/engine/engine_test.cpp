@@ -457,13 +457,29 @@ TEST_CASE("shutting down cancels what runs and what waits, each request once",
           "[runtime][engine]") {
     const planner::Plan plan = plan_of_sizes({2, 64, 8, 0});
     FakeRunner runner(plan);
+    // The first pass ends when the engine is ending.
+    std::mutex gate;
+    std::unique_lock closed(gate);
+    std::atomic<bool> runs{false};
+    runner.before_pass = [&](int64_t) {
+        runs = true;
+        const std::lock_guard wait(gate);
+    };
     Recorder recorder;
-    auto engine = std::make_unique<Engine>(plan, runner, nullptr, EngineOptions{});
+    Engine engine(plan, runner, nullptr, {});
     for (int64_t key = 0; key < 30; ++key)
-        REQUIRE(engine->add(simple({1, 2, 3}, 50), recorder.sink(key, 1)).request);
-    CHECK_FALSE(engine->drain(0s));
-    engine.reset();
+        REQUIRE(engine.add(simple({1, 2, 3}, 50), recorder.sink(key, 1)).request);
+    while (!runs) std::this_thread::yield();
+    std::thread ending([&] { engine.shutdown(); });
+    const EventSink none = [](const EngineEvent&) {};
+    while (engine.add(simple({1}, 1), none).refusal != Refusal::kDraining)
+        std::this_thread::yield();
+    CHECK_FALSE(engine.drain(0s));
+    closed.unlock();
+    ending.join();
     recorder.wait();
     CHECK(recorder.mistakes().empty());
-    for (int64_t key = 0; key < 30; ++key) CHECK(recorder.told(key).copies[0].finish);
+    for (int64_t key = 0; key < 30; ++key)
+        CHECK(recorder.told(key).copies[0].finish == FinishReason::kCancelled);
+    check_nothing_held(engine);
 }
