@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "planner/cost/groups.h"
 #include "planner/cost/simulate.h"
+#include "runtime/base/errors.h"
 
 namespace cleave::runtime {
 
@@ -38,7 +40,7 @@ PassSize size_of(const Batch& batch) {
 }
 
 PassCosts::PassCosts(const planner::Plan& plan)
-    : plan_(plan), analysis_(planner::analyse(plan_.graph)) {}
+    : workload_(plan.workload), plan_(plan), analysis_(planner::analyse(plan_.graph)) {}
 
 // Of a decode pass: `tokens` sequences with `keys` keys each. Of a prefill pass: one of the passes
 // of `outputs` prompts that are so long that a token sees `keys` keys on average.
@@ -113,6 +115,27 @@ int64_t PassCosts::best_groups(int64_t sequences, int64_t past) {
     };
     auto stages = static_cast<int64_t>(plan_.stages.size());
     return planner::best_groups(sequences, stages, pass_time);
+}
+
+int64_t PassCosts::tokens_within(double ms) {
+    const int64_t sequences = workload_.batch;
+    auto pass_ms = [&](int64_t tokens) {
+        const int64_t chunk = tokens - sequences;
+        const int64_t first = std::max<int64_t>(0, workload_.prompt_tokens - chunk);
+        const int64_t chunk_keys = chunk * first + chunk * (chunk + 1) / 2;
+        const std::vector<double> spans =
+            stage_ns({.tokens = tokens,
+                      .outputs = sequences,
+                      .keys = sequences * (workload_.decode_past() + 1) + chunk_keys,
+                      .is_prefill = chunk > 0});
+        return std::accumulate(spans.begin(), spans.end(), 0.0) / 1e6;
+    };
+    for (int64_t tokens = workload_.max_tokens(); tokens >= sequences; --tokens)
+        if (pass_ms(tokens) <= ms) return tokens;
+    throw UserError(
+        "a pass with a token of each of {} sequences takes {:.3g} ms by the plan's own costs, and "
+        "{:.3g} ms were given: give more ($pass_ms), or plan for fewer sequences ($batch)",
+        sequences, pass_ms(sequences), ms);
 }
 
 }  // namespace cleave::runtime

@@ -35,12 +35,18 @@ public:
     // each (planner/cost/groups.h). Stages work at once here, also those that share cores.
     int64_t best_groups(int64_t sequences, int64_t past);
 
+    // Most tokens of a pass that takes at most `ms`: one of each sequence of the workload, half way
+    // through its text, the others the end of a prompt of the workload's length. UserError where
+    // already the sequences' tokens take longer, with their time.
+    int64_t tokens_within(double ms);
+
 private:
     // Exponents of tokens and of keys a token, and of outputs in a prefill pass.
     using Node = std::array<int, 4>;
     const std::vector<double>& at(const Node& node);
 
-    planner::Plan plan_;
+    planner::Workload workload_;
+    planner::Plan plan_;  // its workload is that of the last simulation
     planner::Analysis analysis_;
     std::map<Node, std::vector<double>> known_;
 };

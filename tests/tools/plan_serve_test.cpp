@@ -104,6 +104,7 @@ TEST_CASE("a bad --serve is refused with one message", "[tools]") {
     refused({"stories-260k", "--serve", "none.csv"}, "--serve: none.csv: cannot be read");
     refused({"stories-260k", "--serve", "rate=5"}, "--serve: no prompt= in \"rate=5\"");
     refused({"stories-260k", "--overcommit"}, "--overcommit goes with --serve");
+    refused({"stories-260k", "--pass-ms", "3"}, "--pass-ms goes with --serve");
     refused({"--cost-graph", "x.json", "--serve", "rate=5"}, "--serve: a cost graph takes no");
 }
 
@@ -132,7 +133,7 @@ TEST_CASE("a request alone takes the plan's own times", "[tools]") {
     workload.prompt_tokens = 512;
     workload.context = 1024;
     planner::Plan plan = plan_of("sim:h100", workload);
-    Forecast alone = forecast(plan, {{0, 512, 512}}, {});
+    ServeReport alone = forecast(plan, {{0, 512, 512}}, {});
     CHECK(alone.first_token_ms.p50 ==
           Approx(static_cast<double>(plan.prediction.prefill_ns) / 1e6).epsilon(0.05));
     CHECK(alone.token_gap_ms.p50 ==
@@ -149,7 +150,7 @@ TEST_CASE("more sequences at once give more tokens a second, and each waits long
         return forecast(plan_of("sim:h100", workload),
                         trace_at_rate("rate=100000,prompt=128,output=100,requests=64"), {});
     };
-    Forecast one = at_batch(1), sixteen = at_batch(16);
+    ServeReport one = at_batch(1), sixteen = at_batch(16);
     CHECK(sixteen.tokens_per_second > 6 * one.tokens_per_second);
     CHECK(sixteen.token_gap_ms.p50 > one.token_gap_ms.p50);
     CHECK(sixteen.mean_sequences > 14);
@@ -163,15 +164,15 @@ TEST_CASE("a pool that is too small for all makes requests wait, or preempts", "
     workload.kv_tokens = 1024;
     planner::Plan plan = plan_of("sim:h100", workload);
     auto trace = trace_at_rate("rate=100000,prompt=64,output=200,requests=32");
-    Forecast reserve = forecast(plan, trace, {});
-    Forecast overcommit = forecast(plan, trace, {.kv_mode = KvMode::kOvercommit});
+    ServeReport reserve = forecast(plan, trace, {});
+    ServeReport overcommit = forecast(plan, trace, {.kv_mode = KvMode::kOvercommit});
     CHECK(reserve.preemptions == 0);
     CHECK(overcommit.preemptions > 0);
     CHECK(reserve.kv_tokens == 1024);
     CHECK(overcommit.mean_sequences > reserve.mean_sequences);
     CHECK(reserve.output_tokens == 32 * 200);
     CHECK(overcommit.output_tokens == 32 * 200);
-    for (const Forecast* f : {&reserve, &overcommit}) CHECK(f->most_kv_tokens <= f->kv_tokens);
+    for (const ServeReport* f : {&reserve, &overcommit}) CHECK(f->most_kv_tokens <= f->kv_tokens);
 }
 
 TEST_CASE("groups in flight keep the stages of a pipeline busy", "[tools]") {
@@ -183,10 +184,40 @@ TEST_CASE("groups in flight keep the stages of a pipeline busy", "[tools]") {
     options.pipeline_stages = 2;
     planner::Plan plan = plan_of("sim:h100[0-1]", workload, options);
     auto trace = trace_at_rate("rate=100000,prompt=64,output=100,requests=256");
-    Forecast one = forecast(plan, trace, {.groups = 1}), two = forecast(plan, trace, {.groups = 2});
+    ServeReport one = forecast(plan, trace, {.groups = 1}),
+                two = forecast(plan, trace, {.groups = 2});
     CHECK(one.stage_busy.size() == 2);
     CHECK(one.stage_busy[0] + one.stage_busy[1] < 1.01);
     CHECK(two.stage_busy[0] + two.stage_busy[1] > one.stage_busy[0] + one.stage_busy[1]);
-    Forecast chosen = forecast(plan, trace, {.groups = 0});
+    ServeReport chosen = forecast(plan, trace, {.groups = 0});
     CHECK(chosen.groups == PassCosts(plan).best_groups(256, workload.decode_past()));
+}
+
+TEST_CASE("a bound on passes is the largest budget that keeps it by the plan's own costs",
+          "[tools]") {
+    planner::Workload workload;
+    workload.batch = 8;
+    workload.context = 2048;
+    workload.prompt_tokens = 1024;
+    workload.prefill_chunk = 4096;
+    planner::Plan plan = plan_of("sim:h100", workload);
+    auto trace = trace_at_rate("rate=100000,prompt=1024,output=20,requests=16");
+    ServeReport unbounded = forecast(plan, trace, {});
+    PassCosts costs(plan);
+    CHECK(costs.tokens_within(1e6) == workload.max_tokens());
+    CHECK(unbounded.token_budget == workload.max_tokens());
+    int64_t last = workload.batch;
+    for (double share : {0.4, 0.6, 0.8}) {
+        double bound = share * unbounded.pass_ms.p99;
+        int64_t budget = costs.tokens_within(bound);
+        CHECK(budget >= last);
+        CHECK(budget < workload.max_tokens());
+        last = budget;
+        ServeReport bounded = forecast(plan, trace, {.token_budget = budget});
+        CHECK(bounded.token_budget == budget);
+        CHECK(bounded.pass_ms.p99 < 1.1 * bound);
+        CHECK(bounded.token_gap_ms.p99 < unbounded.token_gap_ms.p99);
+    }
+    CHECK_THAT(user_error([&] { costs.tokens_within(1e-6); }),
+               Contains("a pass with a token of each of 8 sequences takes"));
 }

@@ -31,6 +31,7 @@ constexpr Spelling kSpellings[] = {
     {"nvrtc", "--nvrtc"},
     {"objective", "--objective"},
     {"output", "-o", "as its path"},
+    {"pass_ms", "--pass-ms"},
     {"pins", "--pin"},
     {"pipeline_stages", "--pp"},
     {"plan_only", "`cleave plan`", "cleave_plan_make"},

@@ -9,11 +9,12 @@
 #include "planner/file/plan_file.h"
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
+#include "runtime/engine/forecast.h"
 #include "tools/cli/files.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
-#include "tools/commands/plan_serve.h"
+#include "tools/commands/serving.h"
 
 namespace cleave::tools {
 namespace {
@@ -29,8 +30,7 @@ struct PlanArguments {
     std::string cost_graph;
     bool contiguous = false, non_contiguous = false;
     double time_limit = 10.0;  // seconds, of the non-contiguous search
-    std::string serve;         // a trace, or a rate
-    bool overcommit = false;
+    ServeFlags serve;
 };
 
 void plan_cost_graph_file(const PlanArguments& flags) {
@@ -61,9 +61,8 @@ void print_pass(const planner::PassNote& note) {
 void run_plan(const PlanArguments& flags) {
     if (flags.cost_graph.empty() == flags.model.model.empty())
         throw UserError("plan takes a MODEL or --cost-graph FILE.json, and one of them");
-    if (flags.overcommit && flags.serve.empty())
-        throw UserError("--overcommit goes with --serve: it says how the KV pool is shared out");
-    if (!flags.cost_graph.empty() && !flags.serve.empty())
+    check_serve_flags(flags.serve, "--serve");
+    if (!flags.cost_graph.empty() && !flags.serve.trace.empty())
         throw UserError("--serve: a cost graph takes no requests; give a MODEL");
     if (!flags.cost_graph.empty() && flags.pass_times)
         throw UserError("--pass-times: a cost graph is not planned by passes; give a MODEL");
@@ -75,7 +74,7 @@ void run_plan(const PlanArguments& flags) {
     if (flags.json && flags.all_steps)
         throw UserError("--steps shapes the text; --json always has every step");
     std::vector<runtime::TraceRequest> trace;
-    if (!flags.serve.empty()) trace = trace_from_flag(flags.serve);
+    if (!flags.serve.trace.empty()) trace = trace_from_flag(flags.serve, "--serve");
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     if (!flags.output.empty()) {
         check_writable("-o", flags.output);
@@ -91,7 +90,10 @@ void run_plan(const PlanArguments& flags) {
     planner::Plan plan =
         plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers, control);
     if (!flags.output.empty()) planner::save_plan(plan, flags.output);
-    if (!trace.empty()) return show_forecast(plan, trace, flags.overcommit, flags.json);
+    if (!trace.empty()) {
+        const runtime::SchedulerOptions options = scheduler_options(flags.serve, plan);
+        return show_forecast(plan, runtime::forecast(plan, trace, options), flags.json);
+    }
     if (flags.json) {
         std::string json = planner::plan_to_json(plan) + '\n';
         std::fwrite(json.data(), 1, json.size(), stdout);
@@ -117,11 +119,7 @@ void add_plan(CLI::App& app, runtime::Drivers& drivers) {
     command->add_flag("--steps", flags->all_steps, "print every step of both phases");
     command->add_flag("--pass-times", flags->pass_times,
                       "print each pass of the planner with its time on standard error");
-    command->add_option("--serve", flags->serve,
-                        "predict how the plan serves requests: a TRACE.csv, or "
-                        "rate=R,prompt=P,output=O[,requests=N][,seed=S]");
-    command->add_flag("--overcommit", flags->overcommit,
-                      "with --serve: start requests before their last token has room, and preempt");
+    add_serve_flags(*command, flags->serve, "--serve", "predict how the plan serves requests");
     command->add_option("--cost-graph", flags->cost_graph,
                         "plan a bare graph of costs (JSON) instead of a model");
     CLI::Option* contiguous =

@@ -10,7 +10,11 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/cost/groups.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/thread_team.h"
+#include "runtime/engine/forecast.h"
+#include "runtime/engine/replay.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/score.h"
 #include "runtime/text/stop_matcher.h"
@@ -23,6 +27,7 @@
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/run_tensors.h"
+#include "tools/commands/serving.h"
 
 namespace cleave::tools {
 namespace {
@@ -30,6 +35,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDefaultNewTokens = 128;
+constexpr const char* kServeTrace = "--serve-trace";
 
 struct RunArguments {
     runtime::Drivers& drivers;
@@ -43,6 +49,7 @@ struct RunArguments {
     std::vector<std::string> stop;
     bool ignore_eos = false, json = false, check = false, quiet = false, step_by_step = false;
     std::string score_file, dump_logits, trace, gpu_compiler;
+    ServeFlags serve;
 };
 
 struct Ready {
@@ -280,6 +287,32 @@ void run_score(const RunArguments& flags, Ready& ready) {
              score.perplexity);
 }
 
+// The trace on the plan's devices, beside what its costs say of it.
+void run_serve_trace(const RunArguments& flags, Ready& ready) {
+    const std::vector<runtime::TraceRequest> trace = trace_from_flag(flags.serve, kServeTrace);
+    planner::Plan plan = make_run_plan(flags, ready);
+    runtime::ReplayOptions options;
+    options.scheduler = scheduler_options(flags.serve, plan);
+    const int cores = runtime::available_cores();
+    options.scheduler.groups = std::min(
+        runtime::kMostPassesInFlight,
+        planner::groups_in_flight(plan, plan.workload.batch,
+                                  flags.run.threads > 0 ? flags.run.threads : cores, cores));
+    options.cancel = &cancel_token();
+    const runtime::ServeReport predicted = runtime::forecast(plan, trace, options.scheduler);
+    Interruptible interruptible;
+    auto session = open_session(plan, flags);
+    runtime::SessionRunner runner(*session);
+    runtime::ServeReport measured;
+    {
+        ProgressBar requests("requests served");
+        options.progress = [&](int64_t done, int64_t total) { requests.update(done, total); };
+        measured = runtime::replay(plan, runner, trace, options);
+    }
+    if (!flags.trace.empty()) write_trace(flags, plan, *session);
+    show_replay(plan, predicted, measured, flags.json);
+}
+
 void print_summary(const planner::Plan& plan, const runtime::GenerateResult& result,
                    const runtime::Session& session) {
     size_t tokens = 0;
@@ -379,13 +412,22 @@ void check_flags(const RunArguments& flags) {
         throw UserError(
             "--score measures a text and generates nothing: leave out prompts and what shapes new "
             "tokens");
+    check_serve_flags(flags.serve, kServeTrace);
+    const bool serves = !flags.serve.trace.empty();
+    if (serves && (scores || prompts || flags.prompt.chat || !flags.prompt.tokenizer.empty() ||
+                   !flags.stop.empty() || flags.ignore_eos || flags.max_new_tokens > 0 ||
+                   flags.sampling.given() || flags.sampling.logprobs || needs_all_logits(flags)))
+        throw UserError(
+            "{} sends random prompts of the trace's lengths, whose texts end where the trace says: "
+            "leave out prompts and what shapes, scores or checks new tokens",
+            kServeTrace);
     sampling_options(flags.sampling);  // refuses what does nothing
     if (flags.sampling.logprobs && !flags.json)
         throw UserError("--logprobs are a part of the JSON: give --json, too");
     for (const std::string& stop : flags.stop)
         if (stop.empty())
             throw UserError("--stop: the text that ends a sequence must not be empty");
-    if (!scores && flags.plan.batch > 0 &&
+    if (!scores && !serves && flags.plan.batch > 0 &&
         flags.plan.batch != static_cast<int64_t>(std::max(flags.prompt.prompts.size(),
                                                           flags.prompt.input_ids.size())))
         throw UserError(
@@ -422,8 +464,8 @@ void run(const RunArguments& flags) {
     if (takes_tensors(ready.model.graph)) {
         if (!flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty() ||
             !flags.score_file.empty() || !flags.dump_logits.empty() || flags.check ||
-            !flags.trace.empty() || flags.max_new_tokens > 0 || flags.sampling.given() ||
-            flags.sampling.logprobs)
+            !flags.trace.empty() || !flags.serve.trace.empty() || flags.max_new_tokens > 0 ||
+            flags.sampling.given() || flags.sampling.logprobs)
             throw UserError(
                 "{} is no language model of the Llama family{}: it takes tensors, --tensor "
                 "NAME=FILE.npy for each input, and no flag about prompts, tokens or logits",
@@ -437,6 +479,7 @@ void run(const RunArguments& flags) {
             flags.model.model);
     if (flags.model.weights == "none")
         throw UserError("--weights none: a model without weights can be planned, but not run");
+    if (!flags.serve.trace.empty()) return run_serve_trace(flags, ready);
     ready.tokenizer = find_tokenizer(flags.prompt, ready.model, &ready.no_tokenizer);
     if (!flags.score_file.empty()) return run_score(flags, ready);
     if (!flags.prompt.prompts.empty() && !ready.tokenizer)
@@ -485,6 +528,8 @@ void add_run(CLI::App& app, runtime::Drivers& drivers) {
     command->add_option("--output-dir", flags->tensors.output_dir,
                         "folder for such a graph's outputs, NAME.npy each");
     command->add_option("--trace", flags->trace, "write what ran when, for Perfetto");
+    add_serve_flags(*command, flags->serve, kServeTrace,
+                    "serve requests and compare with the plan's prediction");
     command->add_flag("--step-by-step", flags->step_by_step,
                       "GPUs: wait after each step, so that one that fails is named");
     command

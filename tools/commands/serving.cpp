@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/serving.h"
+
+#include <filesystem>
+#include <functional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/errors.h"
+#include "runtime/engine/pass_costs.h"
+#include "tools/cli/options.h"
+#include "tools/cli/terminal.h"
+
+namespace cleave::tools {
+namespace {
+
+using runtime::ServeReport;
+using Json = nlohmann::ordered_json;
+
+constexpr double kMostPassMs = 1e6;
+
+Json report_json(const ServeReport& report) {
+    auto both = [](const runtime::Percentiles& p) { return Json{{"p50", p.p50}, {"p99", p.p99}}; };
+    Json json{{"requests", report.requests},
+              {"refused", report.refused},
+              {"refusal", report.refusal},
+              {"prompt_tokens", report.prompt_tokens},
+              {"output_tokens", report.output_tokens},
+              {"seconds", report.seconds},
+              {"tokens_per_second", report.tokens_per_second},
+              {"first_token_ms", both(report.first_token_ms)},
+              {"token_gap_ms", both(report.token_gap_ms)},
+              {"request_ms", both(report.request_ms)},
+              {"pass_ms", both(report.pass_ms)},
+              {"kv_tokens", report.kv_tokens},
+              {"most_kv_tokens", report.most_kv_tokens},
+              {"mean_kv_use", report.mean_kv_use},
+              {"mean_sequences", report.mean_sequences},
+              {"passes", report.passes},
+              {"token_budget", report.token_budget},
+              {"preemptions", report.preemptions},
+              {"groups_in_flight", report.groups}};
+    if (!report.stage_busy.empty()) json["stage_busy"] = report.stage_busy;
+    return json;
+}
+
+struct ReportRow {
+    const char* name;
+    int digits;
+    std::function<double(const ServeReport&)> value;
+};
+
+std::vector<ReportRow> report_rows() {
+    using R = const ServeReport&;
+    return {
+        {"tokens/s", 1, [](R r) { return r.tokens_per_second; }},
+        {"seconds", 3, [](R r) { return r.seconds; }},
+        {"first token, ms, p50", 3, [](R r) { return r.first_token_ms.p50; }},
+        {"first token, ms, p99", 3, [](R r) { return r.first_token_ms.p99; }},
+        {"token gap, ms, p50", 3, [](R r) { return r.token_gap_ms.p50; }},
+        {"token gap, ms, p99", 3, [](R r) { return r.token_gap_ms.p99; }},
+        {"request, ms, p50", 3, [](R r) { return r.request_ms.p50; }},
+        {"request, ms, p99", 3, [](R r) { return r.request_ms.p99; }},
+        {"pass, ms, p50", 3, [](R r) { return r.pass_ms.p50; }},
+        {"pass, ms, p99", 3, [](R r) { return r.pass_ms.p99; }},
+        {"passes", 0, [](R r) { return static_cast<double>(r.passes); }},
+        {"preemptions", 0, [](R r) { return static_cast<double>(r.preemptions); }},
+        {"sequences at once, mean", 1, [](R r) { return r.mean_sequences; }},
+        {"KV tokens in use, most", 0, [](R r) { return static_cast<double>(r.most_kv_tokens); }},
+        {"KV pool in use, mean, %", 1, [](R r) { return 100 * r.mean_kv_use; }},
+    };
+}
+
+// A column of each report; of two, how far the second is from the first.
+std::string report_text(const planner::Plan& plan, const std::vector<const ServeReport*>& reports) {
+    const ServeReport& first = *reports.front();
+    const bool compares = reports.size() > 1;
+    std::string text =
+        fmt::format("{}: {} requests, {} prompt tokens, {} new tokens\n", plan.graph.name,
+                    first.requests, first.prompt_tokens, first.output_tokens);
+    text += fmt::format("  {:<24}{:>12}{}\n", "", "predicted",
+                        compares ? fmt::format("{:>12}{:>12}", "measured", "of it") : "");
+    for (const ReportRow& row : report_rows()) {
+        text += fmt::format("  {:<24}", row.name);
+        for (const ServeReport* report : reports)
+            text += fmt::format("{:>12.{}f}", row.value(*report), row.digits);
+        const double expected = row.value(first);
+        if (compares && expected > 0)
+            text += fmt::format("{:>11.2f}x", row.value(*reports.back()) / expected);
+        text += '\n';
+    }
+    for (size_t s = 0; s < first.stage_busy.size(); ++s)
+        text += fmt::format("  {:<24}{:>12.1f}\n", fmt::format("stage {} busy, %", s),
+                            100 * first.stage_busy[s]);
+    text += fmt::format("a pass has at most {} tokens, {} in flight; the KV pool has {}\n",
+                        first.token_budget, first.groups, first.kv_tokens);
+    if (first.refused > 0)
+        text += fmt::format("refused: {}; the first: {}\n", first.refused, first.refusal);
+    return text;
+}
+
+}  // namespace
+
+void add_serve_flags(CLI::App& app, ServeFlags& flags, const std::string& name,
+                     const std::string& does) {
+    app.add_option(name, flags.trace,
+                   does + ": a TRACE.csv, or rate=R,prompt=P,output=O[,requests=N][,seed=S]");
+    app.add_flag("--overcommit", flags.overcommit,
+                 fmt::format("with {}: start requests before their last token has room, and "
+                             "preempt",
+                             name));
+    app.add_option("--pass-ms", flags.pass_ms,
+                   fmt::format("with {}: as many tokens a pass as take so long by the plan's own "
+                               "costs",
+                               name))
+        ->check(real_number(1e-6, kMostPassMs));
+}
+
+void check_serve_flags(const ServeFlags& flags, const std::string& name) {
+    if (!flags.trace.empty()) return;
+    if (flags.overcommit)
+        throw UserError("--overcommit goes with {}: it says how the KV pool is shared out", name);
+    if (flags.pass_ms > 0)
+        throw UserError("--pass-ms goes with {}: it bounds the passes of requests that share them",
+                        name);
+}
+
+std::vector<runtime::TraceRequest> trace_from_flag(const ServeFlags& flags,
+                                                   const std::string& name) {
+    const std::string& trace = flags.trace;
+    try {
+        bool is_rate = trace.find('=') != std::string::npos && !std::filesystem::exists(trace);
+        return is_rate ? runtime::trace_at_rate(trace) : runtime::load_trace(trace);
+    } catch (const UserError& error) {
+        throw UserError("{}: {}", name, error.what());
+    }
+}
+
+runtime::SchedulerOptions scheduler_options(const ServeFlags& flags, const planner::Plan& plan) {
+    if (plan.kv_slabs.empty())
+        throw UserError(
+            "{} has no KV cache, so it serves no requests; supported are language models with one",
+            plan.graph.name);
+    runtime::SchedulerOptions options{.groups = 0};
+    if (flags.overcommit) options.kv_mode = runtime::KvMode::kOvercommit;
+    if (flags.pass_ms > 0)
+        options.token_budget = runtime::PassCosts(plan).tokens_within(flags.pass_ms);
+    return options;
+}
+
+void show_forecast(const planner::Plan& plan, const ServeReport& predicted, bool json) {
+    if (!json) return show("{}", report_text(plan, {&predicted}));
+    Json result{{"model", plan.graph.name}};
+    result.update(report_json(predicted));
+    show("{}\n", result.dump(2));
+}
+
+void show_replay(const planner::Plan& plan, const ServeReport& predicted,
+                 const ServeReport& measured, bool json) {
+    if (!json) return show("{}", report_text(plan, {&predicted, &measured}));
+    show("{}\n", Json{{"model", plan.graph.name},
+                      {"predicted", report_json(predicted)},
+                      {"measured", report_json(measured)}}
+                     .dump(2));
+}
+
+}  // namespace cleave::tools
