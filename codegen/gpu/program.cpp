@@ -26,6 +26,7 @@ namespace {
 void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args) {
     Arg count = args.back();
     args.pop_back();
+    if (args.back().name == "num_singles") args.pop_back();
     if (is_prefill_attention(compute.tile)) {
         args.push_back(batch_arg(BatchField::kSequenceStarts, "sequence_starts"));
         args.push_back(batch_arg(BatchField::kNumSequences, "num_sequences"));

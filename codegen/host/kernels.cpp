@@ -64,6 +64,8 @@ Kernel make(const AttentionSpec& s, HostStub& stub) {
     Extent items;
     items.per_token = s.prefill ? heads : num_parts;
     items.divisor = s.prefill ? kItemQueries : 1;
+    // Single tokens beside a prompt go by heads of a group, as in decode.
+    if (s.prefill) items.per_single = num_parts * kItemQueries - heads;
     stub.launch.grid[0] = items;
     write_operands(s, stub);
     w.view("Q", s.q);
@@ -74,6 +76,7 @@ Kernel make(const AttentionSpec& s, HostStub& stub) {
     for (int64_t p : parts) list += fmt::format("{}{}", list.empty() ? "" : ", ", p);
     w.line(fmt::format("static constexpr i64 kPartBegin[] = {{{}}};", list));
     write_parameters(s, stub);
+    if (s.prefill) w.arg("i64", "num_singles");
     w.arg("i64", "num_tokens");
     return stub.finish("host/attention.h", "attention", "AttentionArgs");
 }

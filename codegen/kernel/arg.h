@@ -25,6 +25,7 @@ enum class BatchField : uint8_t {
     kNumTokens,       // counts: passed by value
     kNumOutputs,
     kNumSequences,
+    kNumSingles,  // sequences of one token before the first of several: tokens [0, num_singles)
 };
 
 enum class ArgKind : uint8_t {

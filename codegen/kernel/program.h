@@ -32,7 +32,8 @@
 
 namespace cleave::codegen {
 
-// A length that depends on the batch: ceil((constant + per_x * x ...) / divisor).
+// A length that depends on the batch: ceil((constant + per_x * x ...) / divisor). A single is a
+// token that is alone in its sequence (BatchField::kNumSingles).
 struct Extent {
     int64_t constant = 0;
     int64_t per_token = 0;
@@ -40,9 +41,11 @@ struct Extent {
     int64_t per_sequence = 0;
     int64_t divisor = 1;
     int64_t most = 0;  // 0: no limit
-    int64_t at(int64_t num_tokens, int64_t num_outputs, int64_t num_sequences) const {
+    int64_t per_single = 0;
+    int64_t at(int64_t num_tokens, int64_t num_outputs, int64_t num_sequences,
+               int64_t num_singles = 0) const {
         int64_t n = constant + per_token * num_tokens + per_output * num_outputs +
-                    per_sequence * num_sequences;
+                    per_sequence * num_sequences + per_single * num_singles;
         n = (n + divisor - 1) / divisor;
         return most > 0 && n > most ? most : n;
     }

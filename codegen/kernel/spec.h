@@ -147,9 +147,11 @@ struct QkvSpec {
     bool operator==(const QkvSpec&) const = default;
 };
 
-// Args: q, kv, num_blocks, blocks, blocks_per_slot, out, positions, slots, num_tokens. GPUs: before
-// the last, sequence_starts and num_sequences where many tokens go together, or scratch where the
-// keys are split.
+// Args: q, kv, num_blocks, blocks, blocks_per_slot, out, positions, slots, [num_singles,]
+// num_tokens. `num_singles` of a prompt's attention: tokens in front that are alone in their
+// sequences. Hosts take their heads together, as in decode; GPUs leave them to a launch of decode's
+// attention. GPUs: before the last, sequence_starts and num_sequences where many tokens go
+// together, or scratch where the keys are split.
 struct AttentionSpec {
     importer::Range heads;  // query heads, numbered over the whole model
     int64_t group = 1;      // query heads of a KV head

@@ -241,6 +241,7 @@ Lowered lower_attention(const StepReader& s) {
     args.push_back(s.output_arg("out"));
     args.push_back(batch_arg(BatchField::kPositions, "positions"));
     args.push_back(batch_arg(BatchField::kSlots, "slots"));
+    if (spec.prefill) args.push_back(batch_arg(BatchField::kNumSingles, "num_singles"));
     args.push_back(count_arg(RowCount::kTokens));
     return {spec, args};
 }

@@ -230,6 +230,7 @@ std::string describe_extent(const Extent& e) {
     term(e.per_token, " per token");
     term(e.per_output, " per output");
     term(e.per_sequence, " per sequence");
+    term(e.per_single, " per single token");
     if (text.empty()) text = "0";
     if (e.divisor != 1) text = fmt::format("({}) / {}, rounded up", text, e.divisor);
     if (e.most > 0) text += fmt::format(", at most {}", e.most);

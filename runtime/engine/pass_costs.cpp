@@ -8,6 +8,7 @@
 #include "planner/cost/groups.h"
 #include "planner/cost/simulate.h"
 #include "runtime/base/errors.h"
+#include "runtime/execute/device_steps.h"
 
 namespace cleave::runtime {
 
@@ -36,6 +37,9 @@ PassSize size_of(const Batch& batch) {
                   .outputs = batch.num_outputs(),
                   .is_prefill = batch.is_prefill};
     for (int32_t position : batch.positions) size.keys += position + 1;
+    if (batch.is_prefill) size.singles = shape_of(batch).num_singles;
+    for (int64_t t = 0; t < size.singles; ++t)
+        size.single_keys += batch.positions[static_cast<size_t>(t)] + 1;
     return size;
 }
 
@@ -75,8 +79,26 @@ const std::vector<double>& PassCosts::at(const Node& node) {
     return place->second;
 }
 
+// What reading their keys adds to a decode pass.
+std::vector<double> PassCosts::attention_of_singles(const PassSize& pass) {
+    const int64_t rows = pass.singles;
+    std::vector<double> added = stage_ns({rows, rows, pass.single_keys});
+    const std::vector<double> least = stage_ns({rows, rows, rows});
+    for (size_t s = 0; s < added.size(); ++s) added[s] = std::max(0.0, added[s] - least[s]);
+    return added;
+}
+
 // Linear between powers of two of each size.
 std::vector<double> PassCosts::stage_ns(const PassSize& pass) {
+    if (pass.singles > 0) {
+        PassSize prompts = pass;
+        prompts.singles = prompts.single_keys = 0;
+        prompts.keys -= pass.single_keys;
+        std::vector<double> all = stage_ns(prompts);
+        const std::vector<double> beside = attention_of_singles(pass);
+        for (size_t s = 0; s < all.size(); ++s) all[s] += beside[s];
+        return all;
+    }
     double per_token = static_cast<double>(pass.keys) / static_cast<double>(pass.tokens);
     std::array<double, 3> sizes{static_cast<double>(pass.tokens), std::max(1.0, per_token),
                                 std::max(1.0, static_cast<double>(pass.outputs))};
@@ -123,11 +145,13 @@ int64_t PassCosts::tokens_within(double ms) {
         const int64_t chunk = tokens - sequences;
         const int64_t first = std::max<int64_t>(0, workload_.prompt_tokens - chunk);
         const int64_t chunk_keys = chunk * first + chunk * (chunk + 1) / 2;
-        const std::vector<double> spans =
-            stage_ns({.tokens = tokens,
-                      .outputs = sequences,
-                      .keys = sequences * (workload_.decode_past() + 1) + chunk_keys,
-                      .is_prefill = chunk > 0});
+        const int64_t own_keys = sequences * (workload_.decode_past() + 1);
+        const std::vector<double> spans = stage_ns({.tokens = tokens,
+                                                    .outputs = sequences,
+                                                    .keys = own_keys + chunk_keys,
+                                                    .is_prefill = chunk > 0,
+                                                    .singles = chunk > 0 ? sequences : 0,
+                                                    .single_keys = chunk > 0 ? own_keys : 0});
         return std::accumulate(spans.begin(), spans.end(), 0.0) / 1e6;
     };
     for (int64_t tokens = workload_.max_tokens(); tokens >= sequences; --tokens)

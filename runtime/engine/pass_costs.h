@@ -21,6 +21,9 @@ struct PassSize {
     int64_t outputs = 0;  // rows of logits
     int64_t keys = 0;     // summed over tokens: the keys that each sees
     bool is_prefill = false;
+    // Of `tokens` and `keys` of a prefill pass: those alone in their sequences, which attend as in
+    // decode.
+    int64_t singles = 0, single_keys = 0;
 };
 PassSize size_of(const Batch& batch);
 
@@ -44,6 +47,7 @@ private:
     // Exponents of tokens and of keys a token, and of outputs in a prefill pass.
     using Node = std::array<int, 4>;
     const std::vector<double>& at(const Node& node);
+    std::vector<double> attention_of_singles(const PassSize& pass);
 
     planner::Workload workload_;
     planner::Plan plan_;  // its workload is that of the last simulation

@@ -44,6 +44,15 @@ struct DevicePhase {
     size_t num_steps(bool greedily) const { return steps.size() - (greedy && !greedily ? 1 : 0); }
 };
 
+inline PassShape shape_of(const Batch& batch) {
+    PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
+    const auto& starts = batch.sequence_starts;
+    while (shape.num_singles < shape.num_sequences &&
+           starts[static_cast<size_t>(shape.num_singles) + 1] == shape.num_singles + 1)
+        ++shape.num_singles;
+    return shape;
+}
+
 // The arrays of a batch and where they go.
 struct BatchArray {
     DeviceAddress address;

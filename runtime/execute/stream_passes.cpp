@@ -88,7 +88,7 @@ int64_t StreamPasses::run(DevicePhase& phase, const Pass& pass, StagingLane& lan
     const bool greedily = pass.greedily();
     const auto number = static_cast<int32_t>(pass.ticket());
     const size_t end = phase.num_steps(greedily);
-    const PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
+    const PassShape shape = shape_of(batch);
     see_points();
     newest_ = {batch.is_prefill, nullptr, number};
     moved_ = Clock::now();

@@ -105,7 +105,7 @@ void Worker::run_steps(const Pass& pass) {
     const Batch& batch = pass.batch;
     const auto number = static_cast<int32_t>(pass.ticket());
     DevicePhase& phase = this->phase(batch.is_prefill);
-    const PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
+    const PassShape shape = shape_of(batch);
     const int64_t begin = record_passes_ ? now() : 0, received = received_bytes_;
     for (const BatchArray& array : arrays_of(batch, arenas_.batch(id_)))
         device_.upload(array.address, array.bytes);

@@ -15,6 +15,18 @@ using codegen::Arg;
 using codegen::ArgKind;
 using codegen::BatchField;
 
+int64_t count_of(BatchField field, const PassShape& shape) {
+    switch (field) {
+        case BatchField::kNumTokens: return shape.num_tokens;
+        case BatchField::kNumOutputs: return shape.num_outputs;
+        case BatchField::kNumSequences: return shape.num_sequences;
+        case BatchField::kNumSingles: return shape.num_singles;
+        default: break;
+    }
+    CLEAVE_CHECK(false) << "an array is no count";
+    return 0;
+}
+
 class Binder {
 public:
     Binder(const Plan& plan, DeviceId device, bool is_prefill, const Arenas& arenas,
@@ -46,7 +58,7 @@ public:
 private:
     static bool is_count(BatchField field) {
         return field == BatchField::kNumTokens || field == BatchField::kNumOutputs ||
-               field == BatchField::kNumSequences;
+               field == BatchField::kNumSequences || field == BatchField::kNumSingles;
     }
 
     uint64_t word(const Arg& arg, StepId step) const {
@@ -161,16 +173,12 @@ std::optional<BoundLaunch> bind_greedy(const Plan& plan, const codegen::Program&
 }
 
 void launch(Device& device, BoundLaunch& bound, const PassShape& shape) {
-    for (const BoundLaunch::Patch& patch : bound.patches) {
-        int64_t count = patch.field == codegen::BatchField::kNumTokens    ? shape.num_tokens
-                        : patch.field == codegen::BatchField::kNumOutputs ? shape.num_outputs
-                                                                          : shape.num_sequences;
-        bound.args[patch.arg] = static_cast<uint64_t>(count);
-    }
+    for (const BoundLaunch::Patch& patch : bound.patches)
+        bound.args[patch.arg] = static_cast<uint64_t>(count_of(patch.field, shape));
     std::array<int64_t, 3> grid;
     for (size_t i = 0; i < grid.size(); ++i) {
-        grid[i] =
-            bound.launch->grid[i].at(shape.num_tokens, shape.num_outputs, shape.num_sequences);
+        grid[i] = bound.launch->grid[i].at(shape.num_tokens, shape.num_outputs, shape.num_sequences,
+                                           shape.num_singles);
         if (grid[i] <= 0) return;  // nothing to do, such as logits of no rows
     }
     device.launch(bound.kernel, bound.args, grid, *bound.launch);

@@ -17,6 +17,7 @@ struct PassShape {
     int64_t num_tokens = 0;
     int64_t num_outputs = 0;
     int64_t num_sequences = 0;
+    int64_t num_singles = 0;  // sequences of one token before the first of several
 };
 
 struct BoundLaunch {

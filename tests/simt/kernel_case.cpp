@@ -104,6 +104,7 @@ std::vector<uint64_t> words_of(KernelCase& c, const Kernel& kernel,
     if (c.kind != planner::KernelKind::kAttention) return args;
     const uint64_t count = args.back();
     args.pop_back();
+    if (std::get<codegen::AttentionSpec>(c.spec).prefill) args.pop_back();
     if (kernel.form == codegen::KernelForm::kPrefillAttention) {
         args.push_back(place(starts));
         args.push_back(static_cast<uint64_t>(c.counts.sequences));

@@ -84,7 +84,7 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
         if (t == 0 ||
             batch.slots[static_cast<size_t>(t)] != batch.slots[static_cast<size_t>(t - 1)])
             c.starts.push_back(static_cast<int32_t>(t));
-    c.counts = {tokens, 1, static_cast<int64_t>(c.starts.size())};
+    c.counts = {tokens, 1, static_cast<int64_t>(c.starts.size()), batch.num_singles()};
     c.starts.push_back(static_cast<int32_t>(tokens));
     int q = c.add_arg(draw("q", activations, tokens * s.q.stride, 2.0));
     SlabPlace place = cache_place(host);
@@ -94,6 +94,7 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     int out = draw.result("out", tokens * o.heads * o.v_head_dim);
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
+    if (o.prefill) c.add_arg(host ? c.counts.singles : 0);
     c.add_arg(tokens);
     KernelCase::Result result{out, {}, o.v_head_dim};
     for (int64_t t = 0; t < tokens; ++t)

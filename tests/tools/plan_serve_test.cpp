@@ -221,3 +221,44 @@ TEST_CASE("a bound on passes is the largest budget that keeps it by the plan's o
     CHECK_THAT(user_error([&] { costs.tokens_within(1e-6); }),
                Contains("a pass with a token of each of 8 sequences takes"));
 }
+
+TEST_CASE("single tokens beside a prompt cost what their keys cost in decode", "[tools]") {
+    planner::Workload workload;
+    workload.batch = 32;
+    workload.context = 4096;
+    const planner::Plan plan = plan_of("host[0-1]", workload);
+    PassCosts costs(plan);
+    const auto whole = [&](const PassSize& size) {
+        double ns = 0;
+        for (double stage : costs.stage_ns(size)) ns += stage;
+        return ns;
+    };
+    constexpr int64_t kSingles = 16, kKeys = 2048, kPrompt = 128;
+    constexpr int64_t kPromptKeys = kPrompt * (kPrompt + 1) / 2, kOfSingles = kSingles * kKeys;
+    const PassSize mixed{.tokens = kPrompt + kSingles,
+                         .outputs = kSingles,
+                         .keys = kPromptKeys + kOfSingles,
+                         .is_prefill = true,
+                         .singles = kSingles,
+                         .single_keys = kOfSingles};
+    PassSize without = mixed;
+    without.keys = kPromptKeys;
+    without.singles = without.single_keys = 0;
+    const double of_keys =
+        whole({kSingles, kSingles, kOfSingles}) - whole({kSingles, kSingles, kSingles});
+    CHECK(of_keys > 0);
+    CHECK(std::abs(whole(mixed) - whole(without) - of_keys) < 1e-6 * whole(mixed));
+
+    // As a pass has them: in front, and those alone in their sequences only.
+    Batch batch;
+    batch.positions = {40, 7, 0, 1, 2, 9};
+    batch.token_ids = batch.slots = {0, 1, 2, 2, 2, 3};
+    batch.sequence_starts = {0, 1, 2, 5, 6};
+    batch.output_rows = {0, 1, 4, 5};
+    const PassSize size = size_of(batch);
+    CHECK(size.singles == 2);
+    CHECK(size.single_keys == 41 + 8);
+    CHECK(size.keys == 41 + 8 + 1 + 2 + 3 + 10);
+    batch.is_prefill = false;
+    CHECK(size_of(batch).singles == 0);
+}

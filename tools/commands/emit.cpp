@@ -69,11 +69,9 @@ bool runs_in(bool is_prefill, const codegen::Program& program, int kernel) {
 }
 
 Json extent_json(const codegen::Extent& e) {
-    return {{"constant", e.constant},
-            {"per_token", e.per_token},
-            {"per_output", e.per_output},
-            {"per_sequence", e.per_sequence},
-            {"divisor", e.divisor}};
+    return {{"constant", e.constant},     {"per_token", e.per_token},
+            {"per_output", e.per_output}, {"per_sequence", e.per_sequence},
+            {"per_single", e.per_single}, {"divisor", e.divisor}};
 }
 
 // Null for hosts.

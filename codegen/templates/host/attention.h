@@ -6,7 +6,8 @@
 // kQHeads, kFirstHead (number of the first), kGroup (query heads of a KV head), kSlabHeads,
 // kSlabOffset (number of its first KV head), kScale, kWindow (0: none), kSoftcap (0: none), Kv,
 // kQStride, kQOffset, kByToken; by token: kNumParts and kPartBegin[kNumParts + 1], the heads of
-// each item; otherwise: kItemQueries, how many of the [heads, tokens] queries an item takes.
+// each item; otherwise: kItemQueries, how many of the [heads, tokens] queries an item takes, and
+// the items of single tokens come first, by token.
 #pragma once
 
 #include "kv_cache.h"
@@ -24,6 +25,7 @@ struct AttentionArgs {
     float* out;            // [tokens, kQHeads * kVHeadDim]
     const i32* positions;  // [tokens]
     const i32* slots;      // [tokens]
+    i64 num_singles = 0;   // tokens in front that are alone in their sequences, of a prompt's pass
     i64 num_tokens;
 };
 
@@ -289,10 +291,10 @@ struct AttentionTile {
     }
 };
 
-template <class Config>
+template <class Config, class Args = AttentionArgs<Config>>
 struct AttentionKernel {
     using C = Config;
-    const AttentionArgs<C>& a;
+    const Args& a;
     KvCache<C, const typename C::Kv> cache;
     AttentionTile<C> tile;
 
@@ -314,31 +316,44 @@ struct AttentionKernel {
         }
     }
 
-    // Queries [item * kItemQueries, ...) of [heads, tokens]: runs of tokens of one head and one
-    // sequence.
+    // Queries [item * kItemQueries, ...) of [heads, tokens behind the single ones]: runs of tokens
+    // of one head and one sequence.
     void by_head(i64 item) {
-        i64 stop = min((item + 1) * C::kItemQueries, C::kQHeads * a.num_tokens);
+        const i64 tokens = a.num_tokens - a.num_singles;
+        const i32* slots = a.slots + a.num_singles;
+        i64 stop = min((item + 1) * C::kItemQueries, C::kQHeads * tokens);
         for (i64 i = item * C::kItemQueries; i < stop;) {
-            i64 head = i / a.num_tokens, slot = a.slots[i % a.num_tokens];
-            for (; i < stop && tile.count < tile.kQ && i / a.num_tokens == head &&
-                   a.slots[i % a.num_tokens] == slot;
+            i64 head = i / tokens, slot = slots[i % tokens];
+            for (; i < stop && tile.count < tile.kQ && i / tokens == head &&
+                   slots[i % tokens] == slot;
                  ++i)
-                add(i % a.num_tokens, head);
+                add(a.num_singles + i % tokens, head);
             tile.run(cache, slot, kv_head(head));
         }
     }
 };
 
+// Of tokens that go by heads of a group: all of decode, and those of a prompt's pass that are alone
+// in their sequences.
+template <class Config>
+struct OfSingles : Config {
+    static constexpr bool kByToken = true;
+};
+
 template <class Config>
 CLEAVE_INLINE void attention(const AttentionArgs<Config>& a, i64 begin, i64 end, void*) {
-    KvCache<Config, const typename Config::Kv> cache{a.kv, a.num_blocks, a.blocks,
-                                                     a.blocks_per_slot};
-    AttentionKernel<Config> kernel{a, cache, {}};
-    for (i64 item = begin; item < end; ++item) {
-        if constexpr (Config::kByToken)
-            kernel.by_token(item);
-        else
-            kernel.by_head(item);
+    const i64 singles = a.num_singles * Config::kNumParts;
+    if (Config::kByToken || begin < singles) {
+        using Single = OfSingles<Config>;
+        const i64 stop = Config::kByToken ? end : min(end, singles);
+        AttentionKernel<Single, AttentionArgs<Config>> kernel{
+            a, {a.kv, a.num_blocks, a.blocks, a.blocks_per_slot}, {}};
+        for (; begin < stop; ++begin) kernel.by_token(begin);
+    }
+    if constexpr (!Config::kByToken) {
+        if (begin == end) return;
+        AttentionKernel<Config> kernel{a, {a.kv, a.num_blocks, a.blocks, a.blocks_per_slot}, {}};
+        for (; begin < end; ++begin) kernel.by_head(begin - singles);
     }
 }
 

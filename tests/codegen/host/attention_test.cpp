@@ -44,11 +44,17 @@ void check_attention(const AttentionSpec& s, const RaggedBatch& batch, int64_t c
     }
     Kernel kernel =
         make_host_kernel(s, KernelKind::kAttention, {"attention"}, HostTarget{threads, {}});
-    run_kernel(kernel,
-               {q.word(), kv.word(), static_cast<uint64_t>(place.num_blocks), blocks.word(),
-                static_cast<uint64_t>(place.blocks_per_slot), out.word(), positions.word(),
-                slots.word(), static_cast<uint64_t>(tokens)},
-               {tokens, 1, 1}, rng);
+    std::vector<uint64_t> args = {q.word(),
+                                  kv.word(),
+                                  static_cast<uint64_t>(place.num_blocks),
+                                  blocks.word(),
+                                  static_cast<uint64_t>(place.blocks_per_slot),
+                                  out.word(),
+                                  positions.word(),
+                                  slots.word()};
+    if (s.prefill) args.push_back(static_cast<uint64_t>(batch.num_singles()));
+    args.push_back(static_cast<uint64_t>(tokens));
+    run_kernel(kernel, args, {tokens, 1, 1, batch.num_singles()}, rng);
     check_close(out, want, 2e-5);
 }
 
@@ -74,6 +80,18 @@ TEST_CASE("attention sees exactly the keys up to its own, across blocks of keys"
                             202);
         }
     }
+}
+
+TEST_CASE("attention of single tokens beside a prompt is right", "[codegen]") {
+    for (int64_t threads : {1, 2, 64})
+        for (int64_t group : {1, 2, 4}) {
+            AttentionSpec s = basic(4, group, 16);
+            s.prefill = true;
+            check_attention(s, RaggedBatch().add(1, 150, 1).add(0, 20, 1).add(2, 60, 21), 201,
+                            threads);
+            check_attention(s, RaggedBatch().add(2, 131, 1).add(0, 0, 1).add(1, 7, 1), 201,
+                            threads);
+        }
 }
 
 TEST_CASE("attention is right for every head size and cache dtype", "[codegen]") {

@@ -116,22 +116,35 @@ TEST_CASE("a query's attention has the same bits alone, among others, in prefill
                 auto blocks = GuardedBuffer::integers("blocks", place.blocks);
                 auto positions = GuardedBuffer::integers("positions", batch.positions);
                 auto slots = GuardedBuffer::integers("slots", batch.slots);
-                auto run = [&](bool prefill, int64_t threads, int64_t first, int64_t tokens) {
+                auto run = [&](bool prefill, int64_t threads, int64_t first, int64_t tokens,
+                               int64_t singles = 0) {
                     s.prefill = prefill;
                     HostTarget on = target();
                     on.threads = threads;
                     auto out = GuardedBuffer::output("out", tokens * s.q.stride);
-                    run_kernel(make_host_kernel(s, KernelKind::kAttention, {"attention"}, on),
-                               {row_word(q, first, s.q.stride), kv.word(),
-                                static_cast<uint64_t>(place.num_blocks), blocks.word(),
-                                static_cast<uint64_t>(place.blocks_per_slot), out.word(),
-                                row_word(positions, first, 1), row_word(slots, first, 1),
-                                static_cast<uint64_t>(tokens)},
-                               {tokens, 1, 1}, rng);
+                    std::vector<uint64_t> args = {row_word(q, first, s.q.stride),
+                                                  kv.word(),
+                                                  static_cast<uint64_t>(place.num_blocks),
+                                                  blocks.word(),
+                                                  static_cast<uint64_t>(place.blocks_per_slot),
+                                                  out.word(),
+                                                  row_word(positions, first, 1),
+                                                  row_word(slots, first, 1)};
+                    if (prefill) args.push_back(static_cast<uint64_t>(singles));
+                    args.push_back(static_cast<uint64_t>(tokens));
+                    run_kernel(make_host_kernel(s, KernelKind::kAttention, {"attention"}, on), args,
+                               {tokens, 1, 1, singles}, rng);
                     return out;
                 };
                 const GuardedBuffer prefill = run(true, 2, 0, batch.num_tokens()),
                                     decode = run(false, 1, 0, batch.num_tokens());
+                // The token of slot 2 as a single one, in front of a prompt of slot 0.
+                const GuardedBuffer mixed = run(true, 2, 14, 8, 1);
+                for (int64_t t : {14, 15, 21}) {
+                    const GuardedBuffer alone = run(false, 2, t, 1);
+                    CAPTURE(head_dim, group, window, t);
+                    CHECK(first_difference(mixed, t - 14, alone) == -1);
+                }
                 for (int64_t t : {0, 4, 8, 9, 13, 14, 15, 21})
                     for (bool alone_as_prefill : {false, true}) {
                         const GuardedBuffer alone = run(alone_as_prefill, 64, t, 1);

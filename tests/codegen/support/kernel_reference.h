@@ -19,6 +19,12 @@ using Row = std::vector<double>;
 struct RaggedBatch {
     std::vector<int32_t> positions, slots;
     int64_t num_tokens() const { return static_cast<int64_t>(positions.size()); }
+    // In front, alone in their sequences.
+    int64_t num_singles() const {
+        size_t t = 0;
+        while (t < slots.size() && (t + 1 == slots.size() || slots[t] != slots[t + 1])) ++t;
+        return static_cast<int64_t>(t);
+    }
     // `count` tokens of the sequence in `slot`, from `first`.
     RaggedBatch& add(int32_t slot, int32_t first, int32_t count) {
         for (int32_t i = 0; i < count; ++i) {

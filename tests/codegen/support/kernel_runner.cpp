@@ -117,7 +117,8 @@ void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args
     auto loaded = codegen::load_host_kernels(codegen::compile(program, options).objects);
     codegen::HostEntry entry = loaded->entry(0);
 
-    int64_t items = kernel.launch.grid[0].at(counts.tokens, counts.outputs, counts.sequences);
+    int64_t items =
+        kernel.launch.grid[0].at(counts.tokens, counts.outputs, counts.sequences, counts.singles);
     std::vector<std::pair<int64_t, int64_t>> runs;
     for (int64_t begin = 0; begin < items;) {
         int64_t size =

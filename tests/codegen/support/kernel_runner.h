@@ -46,7 +46,7 @@ private:
 };
 
 struct Counts {
-    int64_t tokens = 1, outputs = 1, sequences = 1;
+    int64_t tokens = 1, outputs = 1, sequences = 1, singles = 0;
 };
 
 // Compiles (through a cache of this test run), loads and runs every item of `kernel`, for the CPU
