@@ -118,14 +118,19 @@ struct RopeSpec {
 };
 
 // Part of the KV cache that a step touches, and the slab it lies in. A slab is
-// [heads, num_blocks, planner::kKvBlock, head_dim] of keys, then as much of values. Position p of a
+// [heads, num_blocks, planner::kKvBlock, head_dim] of keys, then as much of values; with scales,
+// those of keys follow, f32 [heads, num_blocks, kKvBlock], and those of values. Position p of a
 // slot is position p % kKvBlock of block blocks[slot * blocks_per_slot + p / kKvBlock].
+// A row x of a head is stored as stored = round_to_nearest_even(x * (most / max|x|)) with the scale
+// max|x| / most, most being 127 of int8 and 448 of f8e4m3; as 0 with scale 0 where max|x| is 0. NaN
+// or an infinity in x makes the scale NaN.
 struct SlabSpec {
     int64_t head_dim = 0, v_head_dim = 0;
     int64_t heads = 0;       // of the slab
     int64_t first_head = 0;  // its first KV head
     DType dtype = DType::kF32;
 
+    bool has_scales() const { return planner::has_kv_scales(dtype); }
     bool operator==(const SlabSpec&) const = default;
 };
 

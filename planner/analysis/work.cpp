@@ -110,12 +110,12 @@ Amount kv_bytes(const Op& op, const OpSplit& split, Range work, const Workload& 
     if (op.kind == OpKind::kKvAppend) {
         const auto& t = op.as<KvAppendAttrs>();
         int64_t heads = whole ? t.num_kv_heads : work.size();
-        return {0, dtype_bytes(kv_dtype(workload), heads * (t.head_dim + t.v_head_dim)), 0, 0};
+        return {0, kv_position_bytes(kv_dtype(workload), heads, t.head_dim, t.v_head_dim), 0, 0};
     }
     if (op.kind == OpKind::kAttention) {
         const auto& t = op.as<AttentionAttrs>();
         int64_t heads = whole ? t.num_kv_heads : kv_range(work, split.work.group).size();
-        return {0, 0, 0, dtype_bytes(kv_dtype(workload), heads * (t.head_dim + t.v_head_dim))};
+        return {0, 0, 0, kv_position_bytes(kv_dtype(workload), heads, t.head_dim, t.v_head_dim)};
     }
     return {};
 }

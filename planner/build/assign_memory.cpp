@@ -22,7 +22,7 @@ using namespace importer;
 int64_t kv_slab_bytes(int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, const Workload& w,
                       int64_t num_blocks) {
     CLEAVE_CHECK(w.kv_dtype.has_value()) << "the planner resolves the KV dtype first";
-    return dtype_bytes(*w.kv_dtype, kv_heads * num_blocks * kKvBlock * (head_dim + v_head_dim));
+    return kv_position_bytes(*w.kv_dtype, kv_heads * num_blocks * kKvBlock, head_dim, v_head_dim);
 }
 
 int64_t rope_bytes(const RopeTable& table, const Workload& w) {

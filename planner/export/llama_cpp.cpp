@@ -158,7 +158,14 @@ ExportResult export_llama_cpp(const Plan& plan) {
         tensor_mode(plan, devices, flags);
     else
         layer_mode(plan, flags);
-    const std::string kv(dtype_name(plan.workload.kv_dtype.value_or(DType::kF16)));
+    const DType kv_dtype = plan.workload.kv_dtype.value_or(DType::kF16);
+    if (has_kv_scales(kv_dtype))
+        throw UserError(
+            "llama.cpp: the plan keeps keys and values in {} with a scale for each head and "
+            "position, and llama.cpp's types of 8 bits have one for 32 elements; give $kv_dtype "
+            "f32, f16 or bf16",
+            kv_dtype);
+    const std::string kv(dtype_name(kv_dtype));
     const bool whole = has_whole_contexts(plan);
     const int64_t cache_tokens =
         whole ? plan.workload.context * plan.workload.batch : kv_tokens(plan.kv_pool.num_blocks);

@@ -49,7 +49,11 @@ std::vector<std::string> notes(const Plan& plan, DType weights) {
             "vLLM sizes its KV cache by --gpu-memory-utilization, not by the plan: it takes what "
             "is left.");
     const std::optional<DType> kv = plan.workload.kv_dtype;
-    if (kv && *kv != weights)
+    if (kv && has_kv_scales(*kv))
+        notes.emplace_back(
+            "vLLM's Triton backend computes attention over keys and values with a scale for each "
+            "head and position; how it rounds them is its own.");
+    else if (kv && *kv != weights)
         notes.push_back(fmt::format(
             "The plan keeps keys and values in {}; vLLM keeps them in the model's type, {}.", *kv,
             weights));
@@ -61,6 +65,13 @@ std::string pool_flags(const Plan& plan) {
     if (has_whole_contexts(plan)) return "";
     return fmt::format(" --block-size {} --num-gpu-blocks-override {}", kKvBlock,
                        plan.kv_pool.num_blocks);
+}
+
+// Types of 8 bits have a scale for each head and position there, too.
+std::string kv_flags(const Plan& plan) {
+    const DType kv = plan.workload.kv_dtype.value_or(DType::kF32);
+    if (!has_kv_scales(kv)) return "";
+    return fmt::format(" --kv-cache-dtype {}_per_token_head", kv == DType::kInt8 ? "int8" : "fp8");
 }
 
 }  // namespace
@@ -83,11 +94,11 @@ ExportResult export_vllm(const Plan& plan) {
         "export VLLM_PP_LAYER_PARTITION={}\n"
         "exec vllm serve \"$model\" --tensor-parallel-size {} --pipeline-parallel-size {} --dtype "
         "{} "
-        "--max-model-len {} --max-num-seqs {} --max-num-batched-tokens {}{} \"$@\"\n",
+        "--max-model-len {} --max-num-seqs {} --max-num-batched-tokens {}{}{} \"$@\"\n",
         plan.stages.size(), plan.stages[0].devices.size(), vendor.visible_variable,
         fmt::join(visible, ","), fmt::join(layers, ","), plan.stages[0].devices.size(),
         plan.stages.size(), torch_name(weights), plan.workload.context, plan.workload.batch,
-        plan.workload.max_tokens(), pool_flags(plan));
+        plan.workload.max_tokens(), pool_flags(plan), kv_flags(plan));
     return {.files = {{"serve.sh", std::move(script)}},
             .commands = {{"sh", "serve.sh", "MODEL"}},
             .not_expressed = notes(plan, weights)};

@@ -13,8 +13,8 @@ std::optional<KvBound> kv_bound(const Plan& plan) {
     std::map<DeviceId, std::vector<int64_t>> block_bytes;  // of each slab
     for (const KvSlab& s : plan.kv_slabs)
         block_bytes[s.device].push_back(
-            dtype_bytes(plan.workload.kv_dtype.value_or(DType::kF32),
-                        s.kv_heads.size() * kKvBlock * (s.head_dim + s.v_head_dim)));
+            kv_position_bytes(plan.workload.kv_dtype.value_or(DType::kF32),
+                              s.kv_heads.size() * kKvBlock, s.head_dim, s.v_head_dim));
     std::optional<KvBound> bound;
     for (const auto& [device, slabs] : block_bytes) {
         const DeviceMemory& m = plan.memory[device.index()];

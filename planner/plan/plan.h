@@ -106,7 +106,8 @@ struct KvPool {
 };
 
 // Some KV heads of one layer on a device: K [kv_heads.size(), num_blocks, kKvBlock, head_dim], then
-// V with v_head_dim, of the workload's kv_dtype.
+// V with v_head_dim, of the workload's kv_dtype. If that has scales (has_kv_scales), those of K
+// follow, f32 [kv_heads.size(), num_blocks, kKvBlock], and then those of V.
 struct KvSlab {
     ValueId state;
     DeviceId device;

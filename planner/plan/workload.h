@@ -2,6 +2,7 @@
 // What the user wants to run and what they force: the search's other two inputs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +18,27 @@ namespace cleave::planner {
 inline constexpr int64_t kKvBlock = 16;
 // Blocks that hold so many positions of one sequence.
 constexpr int64_t kv_blocks(int64_t positions) { return ceil_div(positions, kKvBlock); }
+
+// What a KV cache may be kept in.
+inline constexpr std::array kKvDTypes{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3,
+                                      DType::kInt8};
+constexpr bool is_kv_dtype(DType dtype) {
+    for (DType one : kKvDTypes)
+        if (one == dtype) return true;
+    return false;
+}
+// Elements of 8 bits are times an f32 scale: each head and position has one for its key and one
+// for its value. With a scale for a whole block, an append could change what is written before it,
+// and the bits would depend on chunks and on preemption.
+constexpr bool has_kv_scales(DType dtype) {
+    return dtype == DType::kF8E4M3 || dtype == DType::kInt8;
+}
+// Bytes of so many positions of one head of one layer: K, V and their scales.
+inline int64_t kv_position_bytes(DType dtype, int64_t positions, int64_t head_dim,
+                                 int64_t v_head_dim) {
+    return dtype_bytes(dtype, positions * (head_dim + v_head_dim)) +
+           (has_kv_scales(dtype) ? positions * 2 * dtype_bytes(DType::kF32, 1) : 0);
+}
 
 struct Workload {
     // Workload::kv_tokens: all that is left on the devices.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "importer/weights/quantize.h"
 #include "importer/weights/quantized_shard.h"
 #include "planner/analysis/storage.h"
@@ -58,11 +60,9 @@ void check_workload(const Graph& graph, const Workload& w) {
         w.activation_dtype != DType::kBF16)
         throw UserError("activations of type {} are not supported; use f32, f16 or bf16",
                         w.activation_dtype);
-    if (w.kv_dtype && *w.kv_dtype != DType::kF32 && *w.kv_dtype != DType::kF16 &&
-        *w.kv_dtype != DType::kBF16)
-        throw UserError(
-            "$kv_dtype {}: a KV cache of that type is not supported; use f32, f16 or bf16",
-            *w.kv_dtype);
+    if (w.kv_dtype && !is_kv_dtype(*w.kv_dtype))
+        throw UserError("$kv_dtype {}: a KV cache of that type is not supported; use one of {}",
+                        *w.kv_dtype, fmt::join(kKvDTypes, ", "));
 }
 
 void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {

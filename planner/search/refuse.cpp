@@ -62,6 +62,21 @@ std::string fix_kv_tokens(const Plan& p, const Fits& fits) {
                            : "");
 }
 
+// Keys and values in fewer bits.
+std::string fix_kv_dtype(const Plan& p, const Fits& fits) {
+    if (p.kv_slabs.empty() || !p.workload.kv_dtype) return "";
+    const int now = dtype_bits(*p.workload.kv_dtype);
+    Workload w = p.workload;
+    for (DType dtype : {DType::kBF16, DType::kInt8}) {
+        if (dtype_bits(dtype) >= now) continue;
+        w.kv_dtype = dtype;
+        if (fits(p.machine, w, p.options))
+            return fmt::format("$kv_dtype {} ({} bits an element of the KV cache instead of {})",
+                               dtype, dtype_bits(dtype), now);
+    }
+    return "";
+}
+
 // Only of one that was asked for: what the usual one takes is little.
 std::string fix_chunk(const Plan& p, const Fits& fits) {
     constexpr int64_t kUsual = 512;
@@ -208,7 +223,7 @@ void refuse(const Plan& nearest, const Fits& fits) {
     std::vector<std::string> fixes;
     for (const std::string& fix :
          {fix_shape(nearest, fits), fix_pins(nearest, fits), fix_library(nearest, fits),
-          fix_chunk(nearest, fits), fix_kv_tokens(nearest, fits),
+          fix_chunk(nearest, fits), fix_kv_tokens(nearest, fits), fix_kv_dtype(nearest, fits),
           nearest.workload.batch > 1 ? fix_batch(nearest, fits) : std::string(),
           fix_context(nearest, fits), fix_dtype(nearest, fits), fix_devices(nearest, fits)})
         if (!fix.empty()) fixes.push_back(fix);

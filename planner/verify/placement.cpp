@@ -2,6 +2,7 @@
 // What is on devices for the whole run: stages, weights, rope tables, KV slabs, and their
 // buffers.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -193,14 +194,27 @@ void check_slab(const Plan& plan, const KvSlab& s, const importer::Op& append,
     // Without a stated type the slabs still agree on one: what the first one's size allows.
     const int64_t count = static_cast<int64_t>(elements);
     if (plan.workload.kv_dtype)
-        element_bytes = dtype_bytes(*plan.workload.kv_dtype, 1);
+        element_bytes = dtype_bits(*plan.workload.kv_dtype) / 8;
     else if (element_bytes == 0 && count > 0)
         element_bytes = plan.buffer(s.buffer).size / count >= 4 ? 4 : 2;
-    check_buffer(plan, s.buffer, s.device, Arena::kKv, count * element_bytes, what, report);
+    // Elements of one byte are times a float for each head and position, of K and of V.
+    const int64_t scales =
+        element_bytes == 1 ? 2 * s.kv_heads.size() * plan.kv_pool.num_blocks * kBlockPositions : 0;
+    const int64_t bytes = count * element_bytes + 4 * scales;
+    check_buffer(plan, s.buffer, s.device, Arena::kKv, bytes, what, report);
     // One id means the same positions everywhere: no slab has blocks that another has not.
-    if (const int64_t size = plan.buffer(s.buffer).size; size > count * element_bytes)
+    if (const int64_t size = plan.buffer(s.buffer).size; size > bytes)
         report.add("kv-slab-size", "{} has {} bytes, the {} blocks of the pool take {}", what, size,
-                   plan.kv_pool.num_blocks, count * element_bytes);
+                   plan.kv_pool.num_blocks, bytes);
+}
+
+void check_kv_dtype(const Plan& plan, Report& report) {
+    constexpr std::array kAllowed{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3,
+                                  DType::kInt8};
+    const std::optional<DType> dtype = plan.workload.kv_dtype;
+    if (!plan.kv_slabs.empty() && dtype &&
+        std::find(kAllowed.begin(), kAllowed.end(), *dtype) == kAllowed.end())
+        report.add("kv-dtype", "keys and values are kept in {}", *dtype);
 }
 
 // Whether every device with slabs could hold one block more.
@@ -323,6 +337,7 @@ void check_placement(const Plan& plan, Report& report) {
     check_pins(plan, report);
     check_weights(plan, report);
     check_ropes(plan, report);
+    check_kv_dtype(plan, report);
     check_pool(plan, report);
     check_slabs(plan, report);
     check_block_tables(plan, report);

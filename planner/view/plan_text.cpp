@@ -120,7 +120,10 @@ void Summary::title() {
         const int64_t tokens = kv_tokens(plan_.kv_pool.num_blocks);
         const int64_t most = kv_tokens(bound->num_blocks);
         entry("KV pool",
-              fmt::format("{} tokens, {} of {}; {}", tokens,
+              fmt::format("{} tokens{}, {} of {}; {}", tokens,
+                          has_kv_scales(w.kv_dtype.value_or(DType::kF32))
+                              ? fmt::format(" in {} with scales", *w.kv_dtype)
+                              : "",
                           count_text(whole_sequences(plan_), "sequence"), w.context,
                           most > tokens
                               ? fmt::format("{} would bound it at {}", name(bound->device), most)

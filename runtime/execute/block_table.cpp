@@ -24,8 +24,12 @@ BlockTable::BlockTable(const Plan& plan, const Arenas& arenas, DeviceId id)
     for (const KvSlab& slab : plan.kv_slabs) {
         if (slab.device != id) continue;
         DeviceAddress at = arenas.address(slab.buffer);
-        for (int64_t dim : {slab.head_dim, slab.v_head_dim}) {
-            const int64_t bytes = dtype_bytes(*w.kv_dtype, kKvBlock * dim);
+        std::vector<int64_t> block_bytes;  // of a head: keys, values, and the scales of both
+        for (int64_t dim : {slab.head_dim, slab.v_head_dim})
+            block_bytes.push_back(dtype_bytes(*w.kv_dtype, kKvBlock * dim));
+        if (has_kv_scales(*w.kv_dtype))
+            block_bytes.insert(block_bytes.end(), 2, dtype_bytes(DType::kF32, kKvBlock));
+        for (int64_t bytes : block_bytes) {
             parts_.push_back({at, slab.kv_heads.size(), bytes, num_blocks * bytes});
             at += static_cast<DeviceAddress>(slab.kv_heads.size() * num_blocks * bytes);
         }

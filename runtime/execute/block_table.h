@@ -36,7 +36,7 @@ private:
     DeviceAddress address_ = 0;  // 0: this device has no KV slab
     std::vector<int32_t> identity_;
     std::vector<int32_t> there_;  // what the device has; empty: nothing yet
-    std::vector<Part> parts_;     // keys and values of each slab
+    std::vector<Part> parts_;     // keys, values and their scales, of each slab
 };
 
 }  // namespace cleave::runtime

@@ -106,7 +106,7 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
                    fmt::format("weights on devices: f32, f16, bf16 (converted as shards are cut), "
                                "{} (quantised as shards are cut); default: as stored",
                                importer::quantized_type_names(true)));
-    app.add_option("--kv-dtype", flags.kv_dtype, "KV cache: f32, f16, bf16");
+    app.add_option("--kv-dtype", flags.kv_dtype, "KV cache: f32, f16, bf16, f8e4m3, int8");
     app.add_option("--kv-tokens", flags.kv_tokens,
                    "tokens that the KV cache has room for, of all sequences together; auto: all "
                    "that is left on the devices; default: batch x context")

@@ -155,7 +155,13 @@ void TensorFile::write(std::ostream& out) const {
 
 std::string data_file_name(DeviceId device) { return fmt::format("device{}.data", device.index()); }
 
-void check_exportable_weights(const Plan& plan) {
+void check_exportable(const Plan& plan) {
+    const DType kv = plan.workload.kv_dtype.value_or(DType::kF32);
+    if (!plan.kv_slabs.empty() && has_kv_scales(kv))
+        throw UserError(
+            "the plan keeps keys and values in {} with scales: this export keeps them in f32, f16 "
+            "or bf16; give $kv_dtype one of these or leave it out",
+            kv);
     for (const WeightShard& shard : plan.weights) {
         const Weight& weight = plan.graph.weight(shard.weight);
         const bool absent =

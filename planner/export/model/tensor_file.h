@@ -59,8 +59,8 @@ private:
 // The file of a device beside ONNX models: "device0.data".
 std::string data_file_name(DeviceId device);
 
-// UserError where a weight of the plan has no bytes to be written, or is stored on devices in a
-// type that no export has.
-void check_exportable_weights(const Plan& plan);
+// UserError where a weight of the plan has no bytes to be written, or weights or the KV cache are
+// stored on devices in a type that no export has.
+void check_exportable(const Plan& plan);
 
 }  // namespace cleave::planner

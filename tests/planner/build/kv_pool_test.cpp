@@ -23,14 +23,19 @@ namespace {
 
 // `kv_tokens` of batch 2 and a context of 100 on machines whose devices differ in memory.
 Plan pool_plan(int64_t kv_tokens, const std::string& devices = "host[0-2]", int64_t first_mib = 64,
-               int tp = 3) {
+               int tp = 3, std::optional<DType> kv_dtype = {}) {
     Machine machine = machine_of(devices, small_host(2));
     for (DeviceInfo& d : machine.devices) d.memory_bytes = int64_t{64} << 20;
     machine.devices[0].memory_bytes = first_mib << 20;
     for (DeviceInfo& d : machine.devices) d.reserved_bytes = 0;
     const auto graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
     return make_plan(
-        graph, machine, {.batch = 2, .prompt_tokens = 32, .context = 100, .kv_tokens = kv_tokens},
+        graph, machine,
+        {.batch = 2,
+         .prompt_tokens = 32,
+         .context = 100,
+         .kv_dtype = kv_dtype,
+         .kv_tokens = kv_tokens},
         {.tensor_parallel = tp, .pipeline_stages = static_cast<int>(machine.devices.size()) / tp});
 }
 
@@ -48,10 +53,39 @@ TEST_CASE("a pool has whole contexts, or the tokens that were asked for, beside 
     }
 }
 
+TEST_CASE("a cache of 8 bits has a scale for each head and position of K, and of V", "[planner]") {
+    for (DType dtype : {DType::kInt8, DType::kF8E4M3})
+        for (int64_t tokens : {int64_t{0}, Workload::kAllThatIsLeft}) {
+            const Plan plan = pool_plan(tokens, "host[0-2]", 20, 3, dtype);
+            for (const KvSlab& s : plan.kv_slabs)
+                CHECK(plan.buffer(s.buffer).size == s.kv_heads.size() * plan.kv_pool.num_blocks *
+                                                        16 * (s.head_dim + s.v_head_dim + 4 + 4));
+            CHECK(find_violations(plan).empty());
+            CHECK_THAT(plan_to_text(plan),
+                       Contains(fmt::format(" tokens in {} with scales, ", dtype)));
+            const auto json = nlohmann::json::parse(plan_to_json(plan));
+            CHECK(json["workload"]["kv_dtype"] == dtype_name(dtype));
+        }
+}
+
+TEST_CASE("attention reads the scales of its keys and values with them", "[planner]") {
+    const auto bytes_of_key = [](DType dtype) {
+        const Plan plan = pool_plan(0, "host[0-2]", 64, 3, dtype);
+        int64_t bytes = 0;
+        for (const Step& step : plan.decode.steps)
+            if (const Compute* c = step.compute(); c && c->kernel == KernelKind::kAttention)
+                bytes += c->activation_bytes.per_key;
+        return bytes;
+    };
+    // A head of stories-260k has 8 features.
+    CHECK(bytes_of_key(DType::kInt8) * (8 + 8) * 4 == bytes_of_key(DType::kF32) * (8 + 8 + 4 + 4));
+    CHECK(bytes_of_key(DType::kInt8) == bytes_of_key(DType::kF8E4M3));
+}
+
 TEST_CASE("all that is left is the largest pool that every device has room for", "[planner]") {
     for (int64_t mib : {20, 40, 64, 101})
-        for (int tp : {3, 1}) {
-            const Plan plan = pool_plan(Workload::kAllThatIsLeft, "host[0-2]", mib, tp);
+        for (auto [tp, dtype] : {std::pair{3, DType::kF32}, {1, DType::kF32}, {3, DType::kInt8}}) {
+            const Plan plan = pool_plan(Workload::kAllThatIsLeft, "host[0-2]", mib, tp, dtype);
             CHECK(find_violations(plan).empty());
             for (size_t i = 0; i < plan.memory.size(); ++i)
                 CHECK(plan.memory[i].needed() <= plan.memory[i].capacity);

@@ -24,7 +24,7 @@ using nlohmann::json;
 
 Plan plan_of(const std::string& shape, const std::string& devices, int tp, int pp,
              const std::vector<std::string>& pins = {}, std::optional<DType> dtype = {},
-             Objective objective = Objective::kLatency) {
+             Objective objective = Objective::kLatency, std::optional<DType> kv_dtype = {}) {
     const models::Shape s = *models::find_shape(shape);
     PlanOptions options;
     options.tensor_parallel = tp;
@@ -33,6 +33,7 @@ Plan plan_of(const std::string& shape, const std::string& devices, int tp, int p
     for (const std::string& pin : pins) options.pins.push_back(parse_pin(pin));
     Workload workload = fill_workload({}, s.config.max_positions);
     workload.dtype = dtype;
+    workload.kv_dtype = kv_dtype;
     HostFacts host;
     host.num_cores = 8;
     host.memory_bytes = int64_t{64} << 30;
@@ -178,6 +179,21 @@ TEST_CASE("a device map names every module of a Llama once, on its stage's devic
     CHECK(map["lm_head"] == 1);
     CHECK(map["model.norm"] == 1);
     for (int l = 0; l < 32; ++l) CHECK(map[fmt::format("model.layers.{}", l)] == (l < 18 ? 3 : 1));
+}
+
+TEST_CASE("scales of a KV cache are exported where the other tool has them by head and position",
+          "[planner]") {
+    for (auto [dtype, name] :
+         {std::pair{DType::kInt8, "int8_per_token_head"}, {DType::kF8E4M3, "fp8_per_token_head"}}) {
+        const Plan plan =
+            plan_of("llama-3-8b", "sim:h100[0-1]", 2, 1, {}, {}, Objective::kLatency, dtype);
+        const ExportResult result = exported("vllm", plan);
+        CHECK(flag_of(result.files[0].contents, "--kv-cache-dtype") == name);
+        CHECK_THAT(user_error([&] { exported("llama.cpp", plan); }),
+                   Contains(std::string(dtype_name(dtype))) && Contains("$kv_dtype"));
+    }
+    const Plan plain = plan_of("llama-3-8b", "sim:h100[0-1]", 2, 1);
+    CHECK(flag_of(exported("vllm", plain).files[0].contents, "--kv-cache-dtype").empty());
 }
 
 TEST_CASE("an export refuses what the other tool would compute elsewhere or otherwise",

@@ -310,8 +310,8 @@ TEST_CASE("options that cannot be met are refused with the fix", "[planner]") {
                  Contains("empty: the graph has no operators"));
     REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.dtype = DType::kInt16; }),
                  Contains("$dtype int16") && Contains("f32, f16, bf16, f8e4m3, int8, int4"));
-    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.kv_dtype = DType::kInt8; }),
-                 Contains("$kv_dtype int8"));
+    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.kv_dtype = DType::kInt4; }),
+                 Contains("$kv_dtype int4") && Contains("f32, f16, bf16, f8e4m3, int8"));
 }
 
 TEST_CASE("a model of twice the layers is twice the work at most", "[planner]") {

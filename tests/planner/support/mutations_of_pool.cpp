@@ -38,6 +38,26 @@ std::vector<Mutation> size_mutations() {
              p.buffers[s.buffer.index()].size += block_bytes(p, s);
              return true;
          }},
+        {"one slab of 8 bits has no scales", "buffer-size",
+         [](Plan& p) {
+             for (const KvSlab& s : p.kv_slabs)
+                 if (p.workload.kv_dtype == DType::kInt8)
+                     return p.buffers[s.buffer.index()].size -=
+                            8 * s.kv_heads.size() * p.kv_pool.num_blocks * kKvBlock,
+                            true;
+             return false;
+         }},
+        {"elements of 8 bits are taken for wider ones", "buffer-size",
+         [](Plan& p) {
+             if (p.workload.kv_dtype != DType::kInt8) return false;
+             p.workload.kv_dtype = DType::kBF16;
+             return true;
+         }},
+        {"keys and values are kept in what has no kernel", "kv-dtype",
+         [](Plan& p) {
+             p.workload.kv_dtype = DType::kInt4;
+             return true;
+         }},
         {"sequences own block 0, too", "kv-pool",
          [](Plan& p) { return set_blocks(p, p.kv_pool.num_blocks - 1); }},
         {"the pool has room for less than one context", "kv-pool-context",

@@ -16,8 +16,9 @@
 namespace cleave::test {
 namespace {
 
-Plan made_plan(int devices, int tp, int pp, const char* kind = "host", std::vector<Pin> pins = {}) {
-    Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
+Plan made_plan(int devices, int tp, int pp, const char* kind = "host", std::vector<Pin> pins = {},
+               std::optional<DType> kv_dtype = {}) {
+    Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128, .kv_dtype = kv_dtype};
     auto shape = models::find_shape("stories-260k");
     REQUIRE(shape);
     return make_plan(models::build_llama_graph(*shape, DType::kF32),
@@ -72,6 +73,7 @@ std::vector<Plan> sound_plans() {
     plans.push_back(made_plan(4, 2, 2));
     plans.push_back(made_plan(3, 3, 1));
     plans.push_back(made_plan(8, 8, 1));
+    plans.push_back(made_plan(2, 2, 1, "host", {}, DType::kInt8));
     plans.push_back(made_plan(4, 2, 2, "sim:mi210"));
     norms_in_readers(plans.back());
     plans.push_back(

@@ -6,6 +6,7 @@
 #include "planner/machine/build_machine.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/rounding.h"
+#include "runtime/drivers/host/host_device.h"
 #include "runtime/drivers/null_device.h"
 #include "tests/support/failures.h"
 #include "tests/support/test.h"
@@ -36,11 +37,11 @@ std::string refusal(const Batch& batch, int64_t num_blocks = kBlocks, int64_t wi
 }
 
 // A device with two slabs of the pool, and nothing to compute.
-Plan plan_with_slabs() {
+Plan plan_with_slabs(DType kv_dtype = DType::kF16) {
     Plan plan;
     plan.machine = build_machine(parse_devices("null"), {});
     plan.workload = two_slots();
-    plan.workload.kv_dtype = DType::kF16;
+    plan.workload.kv_dtype = kv_dtype;
     plan.kv_pool = {kBlocks};
     plan.output_device = DeviceId(0);
     DeviceMemory& memory = plan.memory.emplace_back();
@@ -51,13 +52,15 @@ Plan plan_with_slabs() {
         end += round_up(size, 256);
         return BufferId(plan.buffers.size() - 1);
     };
+    // Of a head's position: K, V, and two scales of 4 bytes where elements have 1.
+    const int64_t bytes = has_kv_scales(kv_dtype) ? 8 + 4 + 2 * 4 : (8 + 4) * 2;
     for (int i = 0; i < 2; ++i)
         plan.kv_slabs.push_back({ValueId(0),
                                  DeviceId(0),
                                  {0, 3},
                                  8,
                                  4,
-                                 add(BufferRole::kKvSlab, 3 * kBlocks * 16 * (8 + 4) * 2)});
+                                 add(BufferRole::kKvSlab, 3 * kBlocks * 16 * bytes)});
     for (const BatchBuffer& array : batch_buffers(plan.workload)) add(array.role, array.bytes());
     add(BufferRole::kBlockTable, block_table(plan.workload).bytes());
     return plan;
@@ -126,4 +129,47 @@ TEST_CASE("a table is uploaded from its first entry that changed to the last, an
     Batch copying = two_tokens({1, 2, 8, 4, 5, 6, 7, 3});
     copying.copies = {{1, 2}};
     CHECK(calls(copying) == 4 * plan.kv_slabs.size());
+}
+
+TEST_CASE(
+    "a copied block has its elements and its scales in every slab, and no other block changes",
+    "[runtime]") {
+    for (DType dtype : {DType::kF16, DType::kInt8, DType::kF8E4M3}) {
+        Plan plan = plan_with_slabs(dtype);
+        plan.machine = build_machine(parse_devices("host"), {});
+        std::vector<std::unique_ptr<Device>> devices;
+        devices.push_back(make_host_device(plan.machine.devices[0], {}));
+        const Arenas arenas(plan, devices);
+        BlockTable table(plan, arenas, DeviceId(0));
+        Batch copying = two_tokens({1, 2, 8, 4, 5, 6, 7, 3});
+        copying.copies = {{3, 6}, {1, 2}};
+        for (const KvSlab& slab : plan.kv_slabs) {
+            std::vector<std::byte> bytes(static_cast<size_t>(plan.buffer(slab.buffer).size));
+            for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i % 251);
+            devices[0]->upload(arenas.address(slab.buffer), bytes);
+        }
+        table.prepare(copying, *devices[0]);
+        for (const KvSlab& slab : plan.kv_slabs) {
+            const auto size = static_cast<size_t>(plan.buffer(slab.buffer).size);
+            std::vector<std::byte> found(size);
+            devices[0]->download(arenas.address(slab.buffer), found);
+            // Of a block of one head: keys, values, and the scales of both.
+            std::vector<size_t> parts{16 * 8, 16 * 4};
+            if (has_kv_scales(dtype))
+                parts.insert(parts.end(), 2, 16 * sizeof(float));
+            else
+                for (size_t& part : parts) part *= 2;
+            size_t at = 0, wrong = 0;
+            for (size_t part : parts)
+                for (int head = 0; head < 3; ++head)
+                    for (size_t block = 0; block < kBlocks; ++block, at += part) {
+                        const size_t from = block == 6 ? 3 : block == 2 ? 1 : block;
+                        for (size_t i = 0; i < part; ++i)
+                            wrong += found[at + i] !=
+                                     static_cast<std::byte>((at - (block - from) * part + i) % 251);
+                    }
+            CHECK(at == size);
+            CHECK(wrong == 0);
+        }
+    }
 }

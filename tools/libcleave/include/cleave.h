@@ -169,7 +169,8 @@ typedef struct cleave_plan_options {
     int64_t prompt_tokens; /* 0: 512, or half of a short context */
     int64_t prefill_chunk; /* 0: 512 */
     const char* dtype;     /* of weights on devices; NULL: as stored */
-    const char* kv_dtype;
+    const char* kv_dtype;  /* f32, f16, bf16, f8e4m3 or int8; NULL: that of most weights where it is
+                              one of the first three, else f16 on GPUs and f32 on hosts */
     const char* const* pins; /* "layers.0-15=cuda[0]" */
     size_t num_pins;
     int64_t kv_tokens; /* that the KV cache has room for; 0: batch times context; -1: all that is

@@ -149,7 +149,7 @@ class Plan(_abi.Handle):
     def __new__(cls, graph, machine, *, objective="latency", tensor_parallel=0, pipeline_stages=0, metis=True, seed=0,
                 batch=0, context=0, prompt_tokens=0, prefill_chunk=0, dtype=None, kv_dtype=None, pins=(), kv_tokens=0):
         """0 and None leave the choice to the planner. `pins`: {"layers.0-15": "cuda[0]"}, or "layers.0-15=cuda[0]"s.
-        `kv_tokens`: that the KV cache has room for, or "auto": all that is left on the devices."""
+        `kv_dtype`: of the KV cache, f32, f16, bf16, f8e4m3 or int8. `kv_tokens`: that the KV cache has room for, or "auto": all that is left on the devices."""
         if objective not in _OBJECTIVES:
             raise ValueError(f"objective {objective!r}: it is one of {', '.join(_OBJECTIVES)}")
         words = [f"{k}={v}" for k, v in pins.items()] if hasattr(pins, "items") else list(pins)

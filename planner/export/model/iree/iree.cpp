@@ -177,7 +177,7 @@ std::string module_json(const Plan& plan, const IreeModule& module, const Flags&
 }  // namespace
 
 ExportResult export_iree(const Plan& plan) {
-    check_exportable_weights(plan);
+    check_exportable(plan);
     if (!has_whole_contexts(plan))
         throw UserError(
             "$format iree: the module keeps a whole context of each sequence, {} tokens, and the "

@@ -37,7 +37,7 @@ void check_ranks(const Plan& plan) {
 }  // namespace
 
 ExportResult export_ort_collectives(const Plan& plan) {
-    check_exportable_weights(plan);
+    check_exportable(plan);
     check_ranks(plan);
     const Schedule schedule = make_schedule(plan);
     check_collectives(plan, schedule, kOrtRanks);

@@ -103,7 +103,7 @@ std::vector<std::string> notes(const Plan& plan, bool expanded) {
 }  // namespace
 
 ExportResult export_ort(const Plan& plan) {
-    check_exportable_weights(plan);
+    check_exportable(plan);
     const Schedule schedule = make_schedule(plan);
     auto reader = std::make_shared<importer::WeightReader>(plan.graph);
     std::vector<std::shared_ptr<TensorFile>> data;

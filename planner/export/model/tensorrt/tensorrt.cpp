@@ -65,7 +65,7 @@ std::string pipeline_json(const Plan& plan, const Schedule& schedule) {
 }  // namespace
 
 ExportResult export_tensorrt(const Plan& plan) {
-    check_exportable_weights(plan);
+    check_exportable(plan);
     check_devices(plan);
     const Schedule schedule = make_schedule(plan);
     check_collectives(plan, schedule, kTool);
