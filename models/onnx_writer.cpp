@@ -2,9 +2,7 @@
 #include "models/onnx_writer.h"
 
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
 

@@ -323,8 +323,6 @@ private:
 
 }  // namespace
 
-std::span<const SplitRule> split_rules() { return kRules; }
-
 GraphSplits assign_splits(const Graph& graph) { return Assignment(graph).run(); }
 
 int64_t last_dimension(const importer::Value& value) {

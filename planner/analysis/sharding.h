@@ -50,7 +50,6 @@ struct SplitRule {
     WeightCut weight;
     SplitEffect effect;
 };
-std::span<const SplitRule> split_rules();
 
 struct GraphSplits {
     std::vector<OpSplit> ops;  // by OpId
@@ -63,7 +62,6 @@ GraphSplits assign_splits(const Graph& graph);
 int64_t last_dimension(const importer::Value& value);
 
 // ---- Ranges
-// --------------------------------------------------------------------------------------
 
 // Ranges of `units` in proportion to `weights`, whole multiples of `granule` but for the last, by
 // the largest remainder; equal remainders go to the first. Their concatenation is [0, units); any

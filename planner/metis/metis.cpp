@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "planner/metis/metis_guard.h"
-#include "runtime/base/errors.h"
 
 namespace cleave::planner {
 namespace {
@@ -152,13 +151,6 @@ std::vector<int> partition_graph(int num_vertices, std::span<const PartitionEdge
     std::iota(vertices.begin(), vertices.end(), 0);
     partition(graph, vertices, targets, 0, seed, parts);
     return parts;
-}
-
-int64_t edge_cut(std::span<const PartitionEdge> edges, std::span<const int> parts) {
-    int64_t cut = 0;
-    for (const PartitionEdge& e : edges)
-        if (parts[e.a] != parts[e.b]) cut += e.weight;
-    return cut;
 }
 
 }  // namespace cleave::planner

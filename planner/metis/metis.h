@@ -35,7 +35,4 @@ std::vector<int> partition_graph(int num_vertices, std::span<const PartitionEdge
                                  std::span<const int64_t> vertex_weights,
                                  std::span<const double> targets, int64_t seed);
 
-// Sum of the weights of edges between parts.
-int64_t edge_cut(std::span<const PartitionEdge> edges, std::span<const int> parts);
-
 }  // namespace cleave::planner

@@ -146,12 +146,6 @@ int run_end(const Assignment& a, int unit, int length) {
 
 }  // namespace
 
-int64_t busiest_group(CostTables& tables, const StageSolution& solution) {
-    std::vector<double> load;
-    Assignment(tables, solution, {}).loads(load);
-    return std::llround(largest(load));
-}
-
 std::optional<StageSolution> interleave(CostTables& tables, const StageSolution& start,
                                         const PinnedUnits& pins, int64_t seed) {
     Assignment now(tables, start, pins);

@@ -14,9 +14,6 @@
 
 namespace cleave::planner {
 
-// The time of the busiest group a generated pass, exchange included, whether groups return or not.
-int64_t busiest_group(CostTables& tables, const StageSolution& solution);
-
 std::optional<StageSolution> interleave(CostTables& tables, const StageSolution& start,
                                         const PinnedUnits& pins, int64_t seed);
 

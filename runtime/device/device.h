@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One device as its driver gives it. A driver implements this interface and passes tests/runtime's
-// conformance suite; runtime/drivers/null_device.h is the skeleton to copy.
+// conformance suite; tests/runtime/support/null_device.h is the skeleton to copy.
 //
 // Threads: one thread at a time uses a Device (its worker in the executor); different devices are
 // independent. Order: launches, copies and fills take effect in call order on the device's single

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every activation of importer/graph/activation.h, planned and run: the reference's logits on hosts
 // and on GPUs that the CPU imitates.
-#include "models/reference.h"
 #include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
+#include "tests/support/reference.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -36,7 +36,7 @@ TEST_CASE("a model of any activation gives the reference's logits on hosts and G
             const auto made = runtime::generate(session, plan, {prompt}, options).sequences.at(0);
             std::vector<int32_t> seen = prompt;
             seen.insert(seen.end(), made.token_ids.begin(), made.token_ids.end() - 1);
-            const std::vector<double> want = models::reference_logits(graph, seen);
+            const std::vector<double> want = test::reference_logits(graph, seen);
             CHECK(largest_difference(made.logits, {want.begin(), want.end()}) < 1e-3);
             if (tokens.empty()) tokens = made.token_ids;
             CHECK(made.token_ids == tokens);

@@ -17,9 +17,9 @@
 
 #include "codegen/generate.h"
 #include "importer/onnx/import.h"
-#include "models/reference.h"
 #include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
+#include "tests/support/reference.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -88,7 +88,7 @@ void check_interpreted(const importer::Graph& graph, const Json& expected) {
     std::vector<int32_t> tokens = expected["prompt"];
     for (const Json& token : expected["new_tokens"]) tokens.push_back(token);
     tokens.pop_back();
-    const std::vector<double> logits = models::reference_logits(graph, tokens);
+    const std::vector<double> logits = test::reference_logits(graph, tokens);
     CHECK(largest_difference({logits.begin(), logits.end()}, expected_logits(expected)) <
           expected["tolerance"].get<double>());
 }

@@ -8,11 +8,11 @@
 #include "importer/onnx/import.h"
 #include "models/llama_graph.h"
 #include "models/onnx_writer.h"
-#include "models/reference.h"
 #include "planner/verify/verify.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/score.h"
 #include "tests/e2e/support.h"
+#include "tests/support/reference.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -25,7 +25,7 @@ const std::vector<std::vector<int32_t>> kPrompts{
     {1, 40, 7, 99, 3, 3, 120, 64, 5, 77, 31}, {1, 8, 130}, {90, 2, 50, 51, 52, 4}};
 
 std::vector<float> reference_of(const importer::Graph& graph, const std::vector<int32_t>& tokens) {
-    std::vector<double> logits = models::reference_logits(graph, tokens);
+    std::vector<double> logits = test::reference_logits(graph, tokens);
     return {logits.begin(), logits.end()};
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("a text's score is the mean likelihood that the reference gives its to
     importer::Graph graph = random_model(small_shape(), 8);
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < 30; ++i) tokens.push_back((i * 37 + 11) % 131);
-    std::vector<double> logits = models::reference_logits(graph, tokens);
+    std::vector<double> logits = test::reference_logits(graph, tokens);
     double expected = 0;
     for (size_t t = 0; t + 1 < tokens.size(); ++t) {
         double sum = 0;

@@ -7,17 +7,16 @@
 #include "importer/onnx/import.h"
 #include "importer/weights/quantize.h"
 #include "importer/weights/quantized_shard.h"
-#include "models/onnx_quantize.h"
 #include "models/onnx_writer.h"
-#include "models/reference.h"
 #include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
+#include "tests/support/onnx_quantize.h"
+#include "tests/support/reference.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
 using namespace cleave::runtime;
 using namespace cleave::test;
-using models::QuantizeOptions;
 
 namespace {
 
@@ -46,7 +45,7 @@ Run run(const importer::Graph& graph, const DeviceShape& shape, const std::vecto
 std::vector<float> reference_of(const importer::Graph& graph, std::vector<int32_t> tokens,
                                 const std::vector<int32_t>& generated) {
     if (!generated.empty()) tokens.insert(tokens.end(), generated.begin(), generated.end() - 1);
-    const std::vector<double> logits = models::reference_logits(graph, tokens);
+    const std::vector<double> logits = test::reference_logits(graph, tokens);
     return {logits.begin(), logits.end()};
 }
 
@@ -62,7 +61,7 @@ std::filesystem::path write_model(const std::filesystem::path& folder,
     write.external_data = false;
     write.variation.static_cache = static_cache;
     const std::string plain = models::write_onnx_llama(shape, folder.string(), write);
-    models::quantize_onnx(plain, (folder / "quantized.onnx").string(), options);
+    test::quantize_onnx(plain, (folder / "quantized.onnx").string(), options);
     return folder / "quantized.onnx";
 }
 

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "codegen/generate.h"
-#include "models/reference.h"
 #include "planner/verify/verify.h"
 #include "runtime/cards/open_devices.h"
 #include "runtime/execute/executor.h"
@@ -14,6 +13,7 @@
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/support/plan_forms.h"
+#include "tests/support/reference.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -134,7 +134,7 @@ TEST_CASE(
     planner::Plan plan = plan_for(mixed, vendors, all_logits_workload(2, 32, 12));
     const Outcome sum = outcome_of(plan, prompts);
     CHECK(sum.paths == std::set{Path::kStaged});
-    std::vector<double> want = models::reference_logits(mixed, prompts[1]);
+    std::vector<double> want = test::reference_logits(mixed, prompts[1]);
     const std::vector<float> first(sum.logits[1].begin(), sum.logits[1].begin() + std::ssize(want));
     CHECK(largest_difference(first, {want.begin(), want.end()}) < 1e-3);
 }
@@ -205,7 +205,7 @@ TEST_CASE("a tile that shrank as its kernel was compiled is the plan's, and is w
     std::vector<int32_t> seen{1, 40, 7, 99, 3};
     const SequenceResult result = generate(session, plan, {seen}, options).sequences[0];
     seen.insert(seen.end(), result.token_ids.begin(), result.token_ids.end() - 1);
-    const std::vector<double> want = models::reference_logits(graph, seen);
+    const std::vector<double> want = test::reference_logits(graph, seen);
     CHECK(largest_difference(result.logits, {want.begin(), want.end()}) < 1e-3);
     int ran = 0;
     for (const TraceEvent& event : session.trace().events) {
@@ -228,7 +228,7 @@ TEST_CASE("a ragged batch in chunks gives the reference's logits on every imitat
             std::vector<int32_t> seen = prompts[s];
             const std::vector<int32_t>& made = result.sequences[s].token_ids;
             seen.insert(seen.end(), made.begin(), made.end() - 1);
-            std::vector<double> want = models::reference_logits(graph, seen);
+            std::vector<double> want = test::reference_logits(graph, seen);
             CHECK(largest_difference(result.sequences[s].logits, {want.begin(), want.end()}) <
                   1e-3);
         }
@@ -252,7 +252,7 @@ TEST_CASE("a prompt's prepared activations give the logits that products with th
     for (int32_t i = 0; i < 70; ++i) prompts[0].push_back(i * 37 % 131);
     planner::Workload workload = all_logits_workload(2, 128, 80);
     workload.dtype = DType::kF16;
-    const std::vector<double> want = models::reference_logits(graph, prompts[0]);
+    const std::vector<double> want = test::reference_logits(graph, prompts[0]);
     const cleave::test::InstalledFake fake(planner::DeviceKind::kCuda);
     fake.live();
     for (const char* device : {"simt:sm_80[0]", "simt:sm_90a[0]", "cuda[0]"}) {

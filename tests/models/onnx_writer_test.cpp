@@ -7,11 +7,12 @@
 #include "importer/onnx/import.h"
 #include "models/llama_graph.h"
 #include "models/onnx_writer.h"
-#include "models/reference.h"
+#include "tests/support/reference.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
 using namespace cleave::models;
+using namespace cleave::test;
 
 namespace {
 

@@ -6,9 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/onnx_quantize.h"
 #include "models/onnx_writer.h"
 #include "tests/support/command.h"
+#include "tests/support/onnx_quantize.h"
 #include "tests/support/onnxruntime.h"
 #include "tests/support/test.h"
 
@@ -90,10 +90,10 @@ TEST_CASE("quantised and narrow weights keep their values in exported models", "
     if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
     TemporaryFolder folder;
     const fs::path model = folder.path() / "quantized.onnx";
-    using Form = models::QuantizeOptions::Form;
-    using Zeros = models::QuantizeOptions::ZeroPoints;
-    models::quantize_onnx(bundled_model().string(), model.string(),
-                          {Form::kMatMulNBits, DType::kUInt4, 32, Zeros::kInteger});
+    using Form = test::QuantizeOptions::Form;
+    using Zeros = test::QuantizeOptions::ZeroPoints;
+    test::quantize_onnx(bundled_model().string(), model.string(),
+                        {Form::kMatMulNBits, DType::kUInt4, 32, Zeros::kInteger});
     const Peer peer = run_onnxruntime(python, model, kPeerPrompt, kOrtNewTokens, folder.path());
     const Peer ours = run_exported(python, model, {"host[0-2]", "--tp", "3"}, folder.path());
     check_same(ours, peer);

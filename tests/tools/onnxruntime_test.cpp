@@ -3,8 +3,8 @@
 // that shares nothing with ours, through the command as users type it, on every shape of devices.
 #include <cstdlib>
 
-#include "models/onnx_quantize.h"
 #include "tests/support/command.h"
+#include "tests/support/onnx_quantize.h"
 #include "tests/support/onnxruntime.h"
 #include "tests/support/test.h"
 
@@ -18,13 +18,13 @@ constexpr const char* kTokenCount = "24";
 
 struct QuantizedForm {
     const char* name;
-    models::QuantizeOptions options;
+    test::QuantizeOptions options;
     double tolerance;
 };
 
 std::vector<QuantizedForm> quantized_forms() {
-    using Form = models::QuantizeOptions::Form;
-    using Zeros = models::QuantizeOptions::ZeroPoints;
+    using Form = test::QuantizeOptions::Form;
+    using Zeros = test::QuantizeOptions::ZeroPoints;
     // A sum of 320 products in another order than ours may put an activation on another of its 256
     // integers.
     constexpr double kOneStep = 0.25;
@@ -74,10 +74,9 @@ TEST_CASE("quantised forms of the bundled model give ONNX Runtime's logits and t
     TemporaryFolder folder;
     for (const QuantizedForm& form : quantized_forms()) {
         const fs::path model = folder.path() / "quantized.onnx";
-        models::quantize_onnx(bundled_model().string(), model.string(), form.options);
+        test::quantize_onnx(bundled_model().string(), model.string(), form.options);
         // The optimiser would quantise the activations of these products, which the graph does not.
-        const bool as_written =
-            form.options.form == models::QuantizeOptions::Form::kDequantizeLinear;
+        const bool as_written = form.options.form == test::QuantizeOptions::Form::kDequantizeLinear;
         const Peer peer =
             run_onnxruntime(python, model, kPeerPrompt, kTokenCount, folder.path(), as_written);
         for (const Devices& devices : {Devices{"host"}, Devices{"host[0-2]", "--tp", "3"}}) {

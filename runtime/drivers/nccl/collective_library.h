@@ -115,7 +115,4 @@ FoundCollectives open_collectives(std::span<const std::string> names);
 // "2.28.9", as a library says itself, before it is used; empty: it does not.
 std::string collectives_version(const DynamicLibrary& library);
 
-// Whether the library sums values of this type.
-Supports can_reduce(DType dtype);
-
 }  // namespace cleave::runtime

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "importer/onnx/import.h"
-#include "models/reference.h"
 #include "tests/importer/support/onnx_files.h"
+#include "tests/support/reference.h"
 
 namespace cleave {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "importer/onnx/import.h"
 #include "importer/weights/weight_reader.h"
-#include "models/reference.h"
 #include "tests/importer/support/onnx_files.h"
+#include "tests/support/reference.h"
 
 namespace cleave {
 namespace {
@@ -63,7 +63,7 @@ TEST_CASE("A model whose external data is absent can be planned but not run", "[
     const importer::Graph graph =
         importer::import_onnx(path.string(), {.weights_may_be_absent = true});
     CHECK(graph.config.num_layers == 2);
-    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, std::vector<int32_t>{1}); }),
+    CHECK_THAT(test::user_error([&] { test::reference_logits(graph, std::vector<int32_t>{1}); }),
                Contains("absent"));
 }
 
@@ -342,7 +342,7 @@ TEST_CASE("Reading a weight whose file shrank after import is refused", "[import
     const fs::path path = test::write_tiny(folder.path());
     const importer::Graph graph = importer::import_onnx(path.string());
     fs::resize_file(path.string() + ".data", 16);
-    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, std::vector<int32_t>{1}); }),
+    CHECK_THAT(test::user_error([&] { test::reference_logits(graph, std::vector<int32_t>{1}); }),
                Contains("truncated or replaced"));
 }
 

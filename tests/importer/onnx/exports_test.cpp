@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "importer/onnx/import.h"
-#include "models/reference.h"
+#include "tests/support/reference.h"
 #include "tests/support/test.h"
 
 namespace cleave {
@@ -83,7 +83,7 @@ TEST_CASE("Every exporter's file gives the logits of an independent implementati
         const std::filesystem::path path = test::shared_data() / "models" / e.file;
         const importer::Graph graph = importer::import_onnx(path.string());
         const std::vector<int32_t> prompt = reference_of(e)["prompt_ids"];
-        const std::vector<double> logits = models::reference_logits(graph, prompt);
+        const std::vector<double> logits = test::reference_logits(graph, prompt);
         const std::filesystem::path expected =
             e.logits.empty()
                 ? test::shared_data() / "reference" / (e.reference + ".logits_prefill.f32")
@@ -110,7 +110,7 @@ TEST_CASE("A left-padded row has the logits of the row alone", "[importer]") {
             std::vector<int32_t> ids;
             for (size_t c = 0; c < columns; ++c)
                 if (batch["attention_mask"][r][c] == 1) ids.push_back(batch["input_ids"][r][c]);
-            const std::vector<double> alone = models::reference_logits(graph, ids);
+            const std::vector<double> alone = test::reference_logits(graph, ids);
             const size_t begin = (r * columns + columns - ids.size()) * vocab;
             CHECK(largest_difference(alone, std::span(all).subspan(begin, ids.size() * vocab)) <=
                   1e-3);
@@ -176,7 +176,7 @@ TEST_CASE("MatMulNBits and DequantizeLinear of the same weights give the same lo
     const auto logits = [](const char* file) {
         const auto graph =
             importer::import_onnx((test::shared_data() / "models" / "rand_gqa16" / file).string());
-        return models::reference_logits(graph, std::vector<int32_t>{1, 5, 9, 200, 31});
+        return test::reference_logits(graph, std::vector<int32_t>{1, 5, 9, 200, 31});
     };
     const std::vector<double> a = logits("genai0114_int4_cpu/model.onnx"),
                               b = logits("genai0114_int4_cpu_qdq/model.onnx");

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "importer/onnx/import.h"
-#include "models/reference.h"
 #include "tests/importer/support/onnx_files.h"
+#include "tests/support/reference.h"
 
 namespace cleave {
 namespace {
@@ -87,11 +87,11 @@ void scatter(const fs::path& path) {
 TEST_CASE("Weights in several files, at any offset, give the same logits", "[importer]") {
     test::TemporaryFolder folder;
     const fs::path path = test::write_tiny(folder.path());
-    const auto before = models::reference_logits(importer::import_onnx(path.string()), kTokens);
+    const auto before = test::reference_logits(importer::import_onnx(path.string()), kTokens);
     scatter(path);
     const importer::Graph graph = importer::import_onnx(path.string());
     CHECK(graph.files.size() > 10);
-    CHECK(models::reference_logits(graph, kTokens) == before);
+    CHECK(test::reference_logits(graph, kTokens) == before);
 }
 
 TEST_CASE("A location that is no file of the model's folder is refused by name", "[importer]") {
@@ -203,7 +203,7 @@ TEST_CASE("A model without its weights is planned from and refused to run", "[im
     CHECK_THAT(file_error(path), Contains("$weights_may_be_absent"));
     const importer::Graph graph = importer::import_onnx(path.string(), {true});
     CHECK(importer::to_text(graph) == with);
-    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, kTokens); }),
+    CHECK_THAT(test::user_error([&] { test::reference_logits(graph, kTokens); }),
                Contains("model.onnx.data") && Contains("absent"));
     // Bad paths stay refused: absence excuses nothing else.
     onnx::ModelProto model = test::load_onnx(path);

@@ -6,9 +6,9 @@
 
 #include "importer/onnx/import.h"
 #include "models/onnx_builder.h"
-#include "models/onnx_quantize.h"
-#include "models/reference.h"
 #include "tests/importer/support/onnx_files.h"
+#include "tests/support/onnx_quantize.h"
+#include "tests/support/reference.h"
 
 namespace cleave {
 namespace {
@@ -52,8 +52,8 @@ TEST_CASE("A file cut short after any byte is refused", "[importer]") {
             try {
                 // One that lost a function at its end is a graph with an operator that nobody
                 // knows: not to be run.
-                models::reference_logits(importer::import_onnx(path.string()),
-                                         std::vector<int32_t>{1});
+                test::reference_logits(importer::import_onnx(path.string()),
+                                       std::vector<int32_t>{1});
                 FAIL("the first " << keep << " of " << bytes.size() << " bytes were run");
             } catch (const UserError& error) {
                 const std::string what = error.what();
@@ -76,7 +76,7 @@ std::string refusal(const std::function<void(ModelProto&)>& change, OnnxForm f) 
     change(model);
     test::save_onnx(model, path);
     return test::user_error([&] {
-        models::reference_logits(importer::import_onnx(path.string()), std::vector<int32_t>{1, 2});
+        test::reference_logits(importer::import_onnx(path.string()), std::vector<int32_t>{1, 2});
     });
 }
 
@@ -130,11 +130,11 @@ TEST_CASE("FLOAT4E2M1 weights are MXFP4 or refused by their node", "[importer]")
     plain.external_data = false;
     plain.variation.static_cache = true;
     const std::string path = test::write_tiny(folder.path(), plain).string();
-    models::QuantizeOptions options;
-    options.form = models::QuantizeOptions::Form::kDequantizeLinear;
+    test::QuantizeOptions options;
+    options.form = test::QuantizeOptions::Form::kDequantizeLinear;
     options.code = DType::kMxfp4;
-    const auto quantize = [&](const models::QuantizeOptions& o) {
-        models::quantize_onnx(path, (folder.path() / "mxfp4.onnx").string(), o);
+    const auto quantize = [&](const test::QuantizeOptions& o) {
+        test::quantize_onnx(path, (folder.path() / "mxfp4.onnx").string(), o);
     };
     quantize(options);
     const ModelProto model = test::load_onnx(folder.path() / "mxfp4.onnx");
@@ -167,7 +167,7 @@ TEST_CASE("FLOAT4E2M1 weights are MXFP4 or refused by their node", "[importer]")
 }
 
 TEST_CASE("Sizes of quantised weights that overflow are refused by their node", "[importer]") {
-    using Form = models::QuantizeOptions::Form;
+    using Form = test::QuantizeOptions::Form;
     for (Form f : {Form::kMatMulNBits, Form::kDequantizeLinear})
         for (const char* attribute : {"block_size", "K", "N"}) {
             if (f == Form::kDequantizeLinear && attribute != std::string("block_size")) continue;
@@ -177,11 +177,11 @@ TEST_CASE("Sizes of quantised weights that overflow are refused by their node", 
                 form(f == Form::kMatMulNBits ? OnnxForm::kDecomposed : OnnxForm::kAttention);
             plain.external_data = false;
             const std::string path = test::write_tiny(folder.path(), plain).string();
-            models::QuantizeOptions options;
+            test::QuantizeOptions options;
             options.form = f;
             if (f == Form::kDequantizeLinear)
-                options.zero_points = models::QuantizeOptions::ZeroPoints::kInteger;
-            models::quantize_onnx(path, path, options);
+                options.zero_points = test::QuantizeOptions::ZeroPoints::kInteger;
+            test::quantize_onnx(path, path, options);
             for (const int64_t size : {std::numeric_limits<int64_t>::max(), int64_t{1} << 60}) {
                 ModelProto model = test::load_onnx(path);
                 std::string changed;
@@ -194,8 +194,8 @@ TEST_CASE("Sizes of quantised weights that overflow are refused by their node", 
                 const auto hostile = folder.path() / "hostile.onnx";
                 test::save_onnx(model, hostile);
                 const std::string error = test::user_error([&] {
-                    models::reference_logits(importer::import_onnx(hostile.string()),
-                                             std::vector<int32_t>{1, 2});
+                    test::reference_logits(importer::import_onnx(hostile.string()),
+                                           std::vector<int32_t>{1, 2});
                 });
                 CHECK_THAT(error, Contains(changed));
             }

@@ -8,8 +8,8 @@
 
 #include "importer/onnx/import.h"
 #include "models/llama_graph.h"
-#include "models/reference.h"
 #include "tests/importer/support/onnx_files.h"
+#include "tests/support/reference.h"
 
 namespace cleave {
 namespace {
@@ -19,7 +19,7 @@ using test::difference;
 using test::kPrompt;
 
 std::vector<double> logits_of(const std::filesystem::path& path) {
-    return models::reference_logits(importer::import_onnx(path.string()), kPrompt);
+    return test::reference_logits(importer::import_onnx(path.string()), kPrompt);
 }
 
 // The operators without values that tables and frequencies print differently.
@@ -51,7 +51,7 @@ TEST_CASE("Each form of our writer is recovered as the graph of its shape", "[im
             CHECK(outline(graph) == expected);
             CHECK(graph.interface.has_past);
             CHECK(graph.config.num_layers == 2);
-            const std::vector<double> logits = models::reference_logits(graph, kPrompt);
+            const std::vector<double> logits = test::reference_logits(graph, kPrompt);
             if (first.empty()) first = logits;
             CHECK(difference(logits, first) <
                   1e-4);  // the table forms round cos and sin to float32
@@ -246,7 +246,7 @@ TEST_CASE("A graph that is no Llama is kept node by node", "[importer]") {
     CHECK(graph.ops[0].as<importer::OpaqueAttrs>().flops > 0);
     CHECK(graph.ops[1].inputs == graph.ops[0].outputs);
     CHECK(graph.weights.size() == 1);
-    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, kPrompt); }),
+    CHECK_THAT(test::user_error([&] { test::reference_logits(graph, kPrompt); }),
                Catch::Matchers::Contains("MatMul"));
 }
 

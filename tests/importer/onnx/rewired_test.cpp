@@ -11,8 +11,8 @@
 #include <fmt/ranges.h>
 
 #include "importer/onnx/import.h"
-#include "models/reference.h"
 #include "tests/importer/support/onnx_files.h"
+#include "tests/support/reference.h"
 
 namespace cleave {
 namespace {
@@ -80,7 +80,7 @@ void recover(const fs::path& file, Count& count) {
     std::string error;
     try {
         const importer::Graph graph = importer::import_onnx(file.string());
-        const std::vector<double> logits = models::reference_logits(graph, kLongPrompt);
+        const std::vector<double> logits = test::reference_logits(graph, kLongPrompt);
         std::ofstream(fs::path(file).replace_extension(".f64"), std::ios::binary)
             .write(reinterpret_cast<const char*>(logits.data()),
                    static_cast<std::streamsize>(logits.size() * sizeof(double)));

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "importer/onnx/import.h"
-#include "models/onnx_quantize.h"
-#include "models/reference.h"
 #include "tests/importer/support/onnx_files.h"
+#include "tests/support/onnx_quantize.h"
+#include "tests/support/reference.h"
 
 namespace cleave {
 namespace {
@@ -60,7 +60,7 @@ Imported run_variation(const Variation& variation, OnnxForm form = OnnxForm::kDe
                        bool rename = false) {
     test::TemporaryFolder folder;
     Graph graph = importer::import_onnx(write_variation(folder.path(), variation, form, rename));
-    std::vector<double> logits = models::reference_logits(graph, kPrompt);
+    std::vector<double> logits = test::reference_logits(graph, kPrompt);
     return {std::move(graph), std::move(logits)};
 }
 
@@ -71,7 +71,7 @@ std::vector<double> logits_of_changed(Change change) {
     const auto path = test::write_tiny(folder.path());
     Graph graph = importer::import_onnx(path.string());
     change(graph);
-    return models::reference_logits(graph, kPrompt);
+    return test::reference_logits(graph, kPrompt);
 }
 
 const std::vector<double>& plain_logits() {
@@ -242,7 +242,7 @@ TEST_CASE("A ring cache of the window is the Graph's cache with that window", "[
             importer::import_onnx(test::write_tiny(folder.path(), options, shape).string());
         for (const Op& op : graph.ops)
             if (op.kind == OpKind::kAttention) CHECK(op.as<AttentionAttrs>().window == 4);
-        logits[ring] = models::reference_logits(graph, kPrompt);
+        logits[ring] = test::reference_logits(graph, kPrompt);
     }
     CHECK(difference(logits[0], logits[1]) == 0.0);
     CHECK(difference(logits[1], plain_logits()) > 1e-3);
@@ -349,7 +349,7 @@ TEST_CASE("How many logits to keep may be an input", "[importer]") {
         add_node(graph, "Slice", {hidden, scalar ? "start" : "from", "end", "tokens"}, "kept");
         test::save_onnx(model, path);
         const Graph recovered = importer::import_onnx(path.string());
-        CHECK(difference(models::reference_logits(recovered, kPrompt), plain_logits()) == 0);
+        CHECK(difference(test::reference_logits(recovered, kPrompt), plain_logits()) == 0);
     }
 }
 
@@ -397,9 +397,9 @@ TEST_CASE("g_idx in the order of the groups changes nothing, and another one is 
     plain.form = OnnxForm::kDecomposed;
     plain.external_data = false;
     const std::string path = test::write_tiny(folder.path(), plain).string();
-    models::QuantizeOptions options;
-    options.form = models::QuantizeOptions::Form::kMatMulNBits;
-    models::quantize_onnx(path, path, options);
+    test::QuantizeOptions options;
+    options.form = test::QuantizeOptions::Form::kMatMulNBits;
+    test::quantize_onnx(path, path, options);
     onnx::ModelProto model = test::load_onnx(path);
     onnx::NodeProto& node = test::node_of(model, "MatMulNBits");
     int64_t rows = 0, block = 0;
@@ -449,7 +449,7 @@ TEST_CASE("SkipSimplifiedLayerNormalization's bias is the product's", "[importer
             ++biases;
         }
     CHECK(biases == 1);
-    CHECK(difference(models::reference_logits(graph, kPrompt), plain_logits()) > 1e-3);
+    CHECK(difference(test::reference_logits(graph, kPrompt), plain_logits()) > 1e-3);
 }
 
 TEST_CASE("Graphs of public repositories import opaque, or the error names what stops them",

@@ -7,7 +7,7 @@
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/rounding.h"
 #include "runtime/drivers/host/host_device.h"
-#include "runtime/drivers/null_device.h"
+#include "tests/runtime/support/null_device.h"
 #include "tests/support/failures.h"
 #include "tests/support/test.h"
 

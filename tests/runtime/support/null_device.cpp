@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/drivers/null_device.h"
+#include "tests/runtime/support/null_device.h"
 
 #include <algorithm>
 #include <cstring>

@@ -10,7 +10,7 @@
 
 #include "runtime/base/dtype.h"
 
-namespace cleave::models {
+namespace cleave::test {
 
 struct QuantizeOptions {
     enum class Form : uint8_t { kMatMulNBits, kDequantizeLinear, kMatMulInteger };
@@ -29,4 +29,4 @@ struct QuantizeOptions {
 // DequantizeLinear: 21).
 void quantize_onnx(const std::string& from, const std::string& to, const QuantizeOptions& options);
 
-}  // namespace cleave::models
+}  // namespace cleave::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/onnx_quantize.h"
+#include "tests/support/onnx_quantize.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
 
-namespace cleave::models {
+namespace cleave::test {
 namespace {
 
 using onnx::TensorProto;
@@ -215,13 +215,13 @@ private:
 
     onnx::NodeProto* node(const std::string& type, const std::vector<std::string>& inputs,
                           const std::vector<std::string>& outputs,
-                          const std::vector<Attribute>& attributes = {}) {
+                          const std::vector<models::Attribute>& attributes = {}) {
         onnx::NodeProto* n = graph_.add_node();
         n->set_op_type(type);
         n->set_name(outputs[0] + "/" + type);
         for (const std::string& i : inputs) n->add_input(i);
         for (const std::string& o : outputs) n->add_output(o);
-        for (const Attribute& a : attributes) set_attribute(*n, a);
+        for (const models::Attribute& a : attributes) models::set_attribute(*n, a);
         return n;
     }
 
@@ -341,7 +341,7 @@ private:
     void dequantize_linear(const onnx::NodeProto& n, const std::string& source, const Codes& c) {
         std::vector<std::string> inputs{transposed_codes(source, c), scales(source + "_scale", c)};
         if (o_.zero_points == Zeros::kInteger) inputs.push_back(zero_points(source, c));
-        std::vector<Attribute> attributes;
+        std::vector<models::Attribute> attributes;
         if (o_.block > 0) attributes = {{"axis", int64_t{0}}, {"block_size", o_.block}};
         if (q_.mxfp4()) attributes.push_back({"output_dtype", int64_t{TensorProto::FLOAT}});
         const std::string w = n.output(0) + "_dequantized";
@@ -446,4 +446,4 @@ void quantize_onnx(const std::string& from, const std::string& to, const Quantiz
         throw UserError("{}: cannot be written; name a file in a folder that exists", to);
 }
 
-}  // namespace cleave::models
+}  // namespace cleave::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/reference.h"
+#include "tests/support/reference.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "importer/weights/weight_reader.h"
 #include "runtime/base/errors.h"
 
-namespace cleave::models {
+namespace cleave::test {
 namespace {
 
 using namespace importer;
@@ -257,4 +257,4 @@ std::vector<double> reference_logits(const Graph& graph, std::span<const int32_t
     return Interpreter(graph, tokens).run();
 }
 
-}  // namespace cleave::models
+}  // namespace cleave::test

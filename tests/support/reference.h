@@ -9,9 +9,9 @@
 
 #include "importer/graph/graph.h"
 
-namespace cleave::models {
+namespace cleave::test {
 
 // Logits [tokens, vocab] of one sequence from position 0. UserError for an Opaque operator.
 std::vector<double> reference_logits(const importer::Graph& graph, std::span<const int32_t> tokens);
 
-}  // namespace cleave::models
+}  // namespace cleave::test
