@@ -31,7 +31,7 @@ public:
         return v.get<std::string>();
     }
     std::string text_or(const char* key, const std::string& fallback) {
-        return json_.contains(key) ? text(key) : fallback;
+        return has(key) ? text(key) : fallback;
     }
     int64_t number(const char* key, int64_t least) {
         const Json& v = at(key);
@@ -44,17 +44,18 @@ public:
         return v.is_number_integer() ? v.get<int64_t>() : static_cast<int64_t>(d);
     }
     int64_t number_or(const char* key, int64_t fallback, int64_t least = 0) {
-        return json_.contains(key) ? number(key, least) : fallback;
+        return has(key) ? number(key, least) : fallback;
     }
 
     bool flag_or(const char* key, bool fallback) {
-        if (!json_.contains(key)) return fallback;
+        if (!has(key)) return fallback;
         const Json& v = at(key);
         if (!v.is_boolean()) throw UserError("{}: {}.{} is not true or false", path_, where_, key);
         return v.get<bool>();
     }
 
-    // Every key must be one that was asked for: a misspelt field is an error, not a default.
+    // Every key must be one that was asked for, present or not: a misspelt field is an error, not a
+    // default.
     void finish() const {
         for (const auto& [key, value] : json_.items())
             if (!asked_.count(key)) {
@@ -64,7 +65,10 @@ public:
                                 key, known);
             }
     }
-    void know(const char* key) { asked_.insert(key); }
+    bool has(const char* key) {
+        asked_.insert(key);
+        return json_.contains(key);
+    }
 
     template <class Kind, size_t N>
     Kind kind(const char* key, const std::array<Kind, N>& kinds, std::string_view (*name)(Kind)) {
@@ -78,40 +82,13 @@ public:
 
 private:
     const Json& at(const char* key) {
-        asked_.insert(key);
-        if (!json_.contains(key))
-            throw UserError("{}: {} lacks the field '{}'", path_, where_, key);
+        if (!has(key)) throw UserError("{}: {} lacks the field '{}'", path_, where_, key);
         return json_[key];
     }
     const Json& json_;
     std::string path_, where_;
     std::set<std::string> asked_;
 };
-
-// The optional fields of a Reader count as known whether they are present or not.
-constexpr const char* kOptionalDeviceFields[] = {"arch",
-                                                 "model",
-                                                 "host",
-                                                 "identity",
-                                                 "pci",
-                                                 "collectives",
-                                                 "collectives_bytes",
-                                                 "index",
-                                                 "reserved_bytes",
-                                                 "memory_domain",
-                                                 "flops_f16",
-                                                 "flops_f8",
-                                                 "flops_int8",
-                                                 "launch_overhead_ns",
-                                                 "shared_memory_per_block",
-                                                 "registers_per_block",
-                                                 "max_threads_per_block",
-                                                 "warp_width",
-                                                 "num_compute_units",
-                                                 "max_grid_x",
-                                                 "max_grid_y",
-                                                 "max_grid_z",
-                                                 "measured"};
 
 constexpr const char* kMaxGrid[] = {"max_grid_x", "max_grid_y", "max_grid_z"};
 
@@ -156,7 +133,6 @@ MeasuredRates read_measured(const Json& json, const std::string& path, const std
 DeviceInfo read_device(const Json& json, const std::string& path, size_t index,
                        size_t num_domains) {
     Reader r(json, path, fmt::format("devices[{}]", index));
-    for (const char* key : kOptionalDeviceFields) r.know(key);
     DeviceInfo d;
     d.name = r.text("name");
     d.kind = r.kind("kind", kDeviceKinds, device_kind_name);
@@ -186,7 +162,7 @@ DeviceInfo read_device(const Json& json, const std::string& path, size_t index,
     for (size_t axis = 0; axis < 3; ++axis)
         d.limits.max_grid[axis] = r.number_or(kMaxGrid[axis], d.limits.max_grid[axis], kAnyNumber);
     check_device_limits(d, fmt::format("{}: devices[{}]", path, index));
-    if (json.contains("measured"))
+    if (r.has("measured"))
         d.measured = read_measured(json["measured"], path, fmt::format("devices[{}]", index));
     r.finish();
     return d;
@@ -203,9 +179,6 @@ DeviceId find_device(const Machine& machine, const std::string& name, const std:
 Link read_link(const Json& json, const std::string& path, size_t index, const Machine& machine) {
     std::string where = fmt::format("links[{}]", index);
     Reader r(json, path, where);
-    for (const char* key :
-         {"latency_ns", "domain", "exchange_bandwidth", "exchange_latency_ns", "peer_access"})
-        r.know(key);
     Link l;
     l.from = find_device(machine, r.text("from"), path, where + ".from");
     l.to = find_device(machine, r.text("to"), path, where + ".to");
@@ -244,8 +217,7 @@ Machine parse_machine(const std::string& text, const std::string& path) {
     Reader top(json, path, "the machine");
     // "measurement": how far the rates are to be trusted; nothing of the machine depends on it.
     // "absent": what `cleave devices --json` says of kinds that are not there.
-    for (const char* key : {"name", "domains", "devices", "links", "measurement", "absent"})
-        top.know(key);
+    for (const char* key : {"domains", "devices", "links", "measurement", "absent"}) top.has(key);
     Machine machine;
     machine.name = top.text_or("name", "");
     top.finish();
@@ -302,12 +274,8 @@ std::string machine_to_json(const Machine& machine) {
                                    {"flops_f16", d.flops_f16},
                                    {"flops_f8", d.flops_f8},
                                    {"flops_int8", d.flops_int8},
-                                   {"launch_overhead_ns", d.launch_overhead_ns},
-                                   {"shared_memory_per_block", d.limits.shared_memory_per_block},
-                                   {"registers_per_block", d.limits.registers_per_block},
-                                   {"max_threads_per_block", d.limits.max_threads_per_block},
-                                   {"warp_width", d.limits.warp_width},
-                                   {"num_compute_units", d.limits.num_compute_units}});
+                                   {"launch_overhead_ns", d.launch_overhead_ns}});
+        for (const LimitField& f : kLimitFields) json["devices"].back()[f.name] = d.limits.*f.field;
         if (!d.pci.empty()) json["devices"].back()["pci"] = d.pci;
         if (d.limits.max_grid != DeviceLimits{}.max_grid)
             for (size_t axis = 0; axis < 3; ++axis)

@@ -10,12 +10,8 @@ namespace {
 // out[i] = x[source(i)], for a map given as strides over the output's dims plus a start.
 Tensor gather_strided(const Tensor& x, const Dims& dims, const Dims& strides, int64_t start) {
     Tensor out = Tensor::of(dims, x.real);
-    for_each_index(dims, {strides}, [&](int64_t i, const Dims& at) {
-        if (x.real)
-            out.reals[i] = x.reals[start + at[0]];
-        else
-            out.integers[i] = x.integers[start + at[0]];
-    });
+    for_each_index(dims, {strides},
+                   [&](int64_t i, const Dims& at) { out.copy(i, x, start + at[0]); });
     return out;
 }
 
@@ -167,10 +163,7 @@ void tile(Evaluation& e) {
         int64_t source = 0;
         for (size_t a = 0; a < dims.size(); ++a)
             source += (i / to[a]) % dims[a] % (*s)[a] * from[a];
-        if (x->real)
-            out.reals[i] = x->reals[source];
-        else
-            out.integers[i] = x->integers[source];
+        out.copy(i, *x, source);
     }
     e.set_data(0, std::move(out));
 }
@@ -254,10 +247,7 @@ void gather(Evaluation& e) {
             if (!normalize_axis(at, n)) return;
             for (int64_t k = 0; k < inner; ++k) {
                 const int64_t from = (o * n + at) * inner + k, to = (o * count + i) * inner + k;
-                if (x->real)
-                    out.reals[to] = x->reals[from];
-                else
-                    out.integers[to] = x->integers[from];
+                out.copy(to, *x, from);
             }
         }
     e.set_data(0, std::move(out));
@@ -284,11 +274,7 @@ void gather_nd(Evaluation& e) {
             if (!normalize_axis(at, (*s)[d])) return;
             from += at * strides[d];
         }
-        for (int64_t k = 0; k < inner; ++k)
-            if (x->real)
-                out.reals[i * inner + k] = x->reals[from + k];
-            else
-                out.integers[i * inner + k] = x->integers[from + k];
+        for (int64_t k = 0; k < inner; ++k) out.copy(i * inner + k, *x, from + k);
     }
     e.set_data(0, std::move(out));
 }
@@ -322,10 +308,7 @@ void concat(Evaluation& e) {
         for (int64_t o = 0; o < outer; ++o)
             for (int64_t k = 0; k < run; ++k) {
                 const int64_t to = o * dims[axis] * inner + offset + k;
-                if (out.real)
-                    out.reals[to] = t->reals[o * run + k];
-                else
-                    out.integers[to] = t->integers[o * run + k];
+                out.copy(to, *t, o * run + k);
             }
         offset += run;
     }
@@ -410,11 +393,7 @@ void scatter_nd(Evaluation& e) {
             if (!normalize_axis(at, (*s)[d])) return;
             to += at * strides[d];
         }
-        for (int64_t k = 0; k < inner; ++k)
-            if (out.real)
-                out.reals[to + k] = updates->reals[i * inner + k];
-            else
-                out.integers[to + k] = updates->integers[i * inner + k];
+        for (int64_t k = 0; k < inner; ++k) out.copy(to + k, *updates, i * inner + k);
     }
     e.set_data(0, std::move(out));
 }

@@ -19,6 +19,13 @@ struct Tensor {
     int64_t count() const { return static_cast<int64_t>(real ? reals.size() : integers.size()); }
     double at(int64_t i) const { return real ? reals[i] : static_cast<double>(integers[i]); }
     static Tensor of(Dims dims, bool real);  // zeros
+    // Element `i` becomes element `source` of a tensor of the same kind.
+    void copy(int64_t i, const Tensor& from, int64_t source) {
+        if (real)
+            reals[i] = from.reals[source];
+        else
+            integers[i] = from.integers[source];
+    }
 };
 
 // A number as an integer; what no integer can hold is 0, as it is undefined.
