@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/compile/compiler.h"
 
-#include <map>
 #include <string_view>
 #include <tuple>
 #include <utility>

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/compile/llvm_library.h"
 
-#include <cstdlib>
 #include <optional>
-#include <utility>
 
 #include <fmt/format.h>
 

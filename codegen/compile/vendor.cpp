@@ -15,7 +15,6 @@
 #include "codegen/compile/vendor_libraries.h"
 #include "codegen/compile/worker_pool.h"
 #include "runtime/base/dynamic_library.h"
-#include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 
 namespace cleave::codegen {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "runtime/base/dynamic_library.h"
-#include "runtime/base/environment.h"
 
 namespace cleave::codegen {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators of GPUs that stand alone (what text/elementwise.h leaves to a target), and the kernels
 // between the steps of a plan: a spec -> launch, shared memory, and the stub's text.
-#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>

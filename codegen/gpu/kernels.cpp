@@ -2,7 +2,6 @@
 // What stubs share, and attention; products are in products.cpp, all else in elementwise.cpp.
 #include "codegen/gpu/kernels.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/lower/lower_step.h"
 
-#include <fmt/format.h>
-
 #include "codegen/lower/epilogue.h"
 #include "codegen/lower/tensor/tensor_kernels.h"
 #include "runtime/base/errors.h"

@@ -2,7 +2,6 @@
 #include "importer/weights/quantize.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "importer/weights/weight_reader.h"
 
-#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <optional>

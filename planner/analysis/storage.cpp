@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "importer/weights/quantize.h"
 #include "importer/weights/quantized_shard.h"
 
 namespace cleave::planner {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "planner/analysis/sharding.h"
-#include "planner/analysis/storage.h"
 #include "planner/cost/peer_exchange.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/tiles/gpu.h"

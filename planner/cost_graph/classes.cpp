@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <queue>
 #include <set>
 
 namespace cleave::planner::cost_graph {

@@ -122,7 +122,6 @@ Assignment trace(const Table& t, const Pieces& pieces, const std::vector<double>
 }
 
 // ---- Ideals
-// --------------------------------------------------------------------------------------------
 
 using Bits = std::vector<uint64_t>;
 

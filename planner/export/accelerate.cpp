@@ -5,7 +5,6 @@
 // (dispatch_model: its main device is a GPU, and hooks bring the weights there as they are needed):
 // it runs on a GPU, which is no plan's meaning, so such plans are refused. Read in
 // accelerate 1.15.0.
-#include <algorithm>
 
 #include <nlohmann/json.hpp>
 

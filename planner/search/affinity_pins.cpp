@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/affinity_pins.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 

@@ -5,7 +5,6 @@
 
 #include <fmt/ranges.h>
 
-#include "importer/weights/quantize.h"
 #include "importer/weights/quantized_shard.h"
 #include "planner/analysis/storage.h"
 #include "planner/plan/foreign_op.h"

@@ -7,7 +7,6 @@
 
 #include "planner/analysis/storage.h"
 #include "planner/build/assign_memory.h"
-#include "planner/build/communicator_memory.h"
 #include "planner/cost/collective_form.h"
 #include "planner/cost/simulate.h"
 #include "planner/plan/foreign_op.h"

@@ -2,7 +2,6 @@
 #include "planner/search/device_order.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "planner/metis/metis.h"
 

@@ -3,7 +3,6 @@
 #include "planner/tiles/gpu.h"
 
 #include <algorithm>
-#include <array>
 
 #include "planner/tiles/parts.h"
 #include "runtime/base/errors.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first part: after it, every id, enumeration and number of the plan may be used without
 // looking.
-#include <algorithm>
 
 #include "planner/verify/report.h"
 

@@ -3,7 +3,6 @@
 // buffers.
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 #include <set>
 

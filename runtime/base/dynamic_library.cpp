@@ -10,7 +10,6 @@
 #include <utility>
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 namespace cleave {
 

@@ -2,7 +2,6 @@
 #include "runtime/execute/batch.h"
 
 #include <algorithm>
-#include <span>
 
 #include "runtime/base/errors.h"
 

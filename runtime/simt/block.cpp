@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simt/block.h"
 
-#include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 #include <numeric>
 

@@ -2,7 +2,6 @@
 #include "runtime/simt/device_order.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 namespace cleave::runtime::simt {
@@ -49,7 +48,6 @@ std::atomic<uint64_t> releases{0};
 }  // namespace
 
 // ---- Clock
-// ----------------------------------------------------------------------------------------------
 
 void Clock::learn_launches(uint32_t device, uint32_t launch) {
     if (device >= devices_.size()) devices_.resize(device + 1);
@@ -128,7 +126,6 @@ bool Clock::has_flushed(const Stamp& event) const {
 }
 
 // ---- ExchangeMemory
-// -------------------------------------------------------------------------------------
 
 ExchangeMemory::ExchangeMemory(void* address, uint64_t bytes, const DeviceOrder& owner)
     : begin_(reinterpret_cast<uint64_t>(address)),
@@ -266,7 +263,6 @@ void ExchangeMemory::forget(uint64_t address, uint64_t bytes) {
 }
 
 // ---- DeviceOrder
-// ----------------------------------------------------------------------------------------
 
 DeviceOrder::DeviceOrder(std::string name, bool explicit_caches)
     : number_(number_for(std::move(name))), explicit_caches_(explicit_caches) {}
@@ -295,7 +291,6 @@ void DeviceOrder::learn(const Clock& clock) {
 }
 
 // ---- BlockOrder
-// -----------------------------------------------------------------------------------------
 
 void BlockOrder::begin_launch(DeviceOrder* device, uint32_t launch, uint32_t threads) {
     device_ = device;

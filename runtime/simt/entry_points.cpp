@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simt/entry_points.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "runtime/simt/block.h"

@@ -2,7 +2,6 @@
 #include "runtime/simt/matrix.h"
 
 #include <bit>
-#include <cstdint>
 #include <cstring>
 
 #include "codegen/templates/gpu/fragments.cuh"

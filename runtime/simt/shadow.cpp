@@ -2,7 +2,6 @@
 #include "runtime/simt/shadow.h"
 
 #include <bit>
-#include <cstddef>
 
 namespace cleave::runtime::simt {
 

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <string>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

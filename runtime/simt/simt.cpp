@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simt/simt.h"
 
-#include <array>
 #include <atomic>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "codegen/compile/llvm_library.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
-#include "runtime/simt/arena.h"
 #include "runtime/simt/block.h"
 #include "runtime/simt/device_order.h"
 #include "runtime/simt/entry_points.h"

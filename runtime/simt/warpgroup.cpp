@@ -9,7 +9,6 @@
 #include "codegen/templates/gpu/fragments.cuh"
 #include "runtime/simt/arena.h"
 #include "runtime/simt/entry_points.h"
-#include "runtime/simt/matrix.h"
 
 namespace cleave::runtime::simt {
 

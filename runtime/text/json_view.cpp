@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <limits>
 
 #include "runtime/base/json_file.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/text/vocabulary.h"
 
-#include <utility>
-
 namespace cleave::runtime {
 
 void Vocabulary::set(int32_t id, std::string text) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/benchmarks/gpu_rates.h"
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -3,7 +3,6 @@
 // without checks. Prints a line a figure; nothing here is a test. Compilations are processor time;
 // tokens are times of the wall, in which other work counts.
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <string>

@@ -5,17 +5,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "planner/machine/host_facts.h"
 #include "planner/machine/machine_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
 #include "runtime/drivers/host/host_topology.h"
-#include "tools/cli/host_bench.h"
 #include "tools/cli/machine_load.h"
 
 namespace cleave::tools {

@@ -2,7 +2,6 @@
 #include "tools/cli/sampling_flags.h"
 
 #include <charconv>
-#include <cstdlib>
 
 #include "runtime/base/errors.h"
 #include "runtime/generate/logprobs.h"

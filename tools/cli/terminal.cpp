@@ -11,7 +11,6 @@
 #include <mutex>
 
 #include <fmt/color.h>
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 // `cleave doctor`: what this installation found, where and in which version, and what to do about
 // what it did not.
 #include <algorithm>
-#include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -46,7 +45,6 @@ struct Finding {
 };
 
 // ---- Libraries that the program is linked with
-// -----------------------------------------------------
 
 std::string file_of(const void* symbol) {
     Dl_info info{};
@@ -83,7 +81,6 @@ Finding linked(const char* name, const char* purpose, const char* version, const
 }
 
 // ---- Libraries opened at run time
-// --------------------------------------------------------------------
 
 Finding look(const runtime::VendorLibrary& o) {
     Finding f{o.name, o.purpose, false, false, {}, {}, o.usual(), {}, o.fix};
@@ -198,7 +195,6 @@ std::vector<Finding> library_findings(const codegen::HostCompilerInfo& compiler)
 }
 
 // ---- Caches
-// ------------------------------------------------------------------------------------------
 
 struct Cache {
     std::string what, path, problem;
@@ -242,7 +238,6 @@ std::vector<Cache> caches() {
 }
 
 // ---- Output
-// --------------------------------------------------------------------------------------------
 
 struct Report {
     explicit Report(runtime::Drivers& drivers) : gpus(gpu_findings(drivers)) {}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/run_tensors.h"
 
-#include <algorithm>
 #include <cctype>
 #include <filesystem>
 

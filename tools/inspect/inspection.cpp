@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "codegen/generate.h"
-#include "codegen/kernel/occupancy.h"
 #include "codegen/kernel/program.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
 
 #include "planner/machine/build_machine.h"
 #include "planner/machine/machine_file.h"

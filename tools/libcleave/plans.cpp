@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans: made, read, proved, looked into, exported.
 #include <memory>
-#include <sstream>
 
 #include "importer/weights/formats.h"
-#include "planner/export/model/exporters.h"
 #include "planner/file/plan_file.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/workload_request.h"

@@ -5,7 +5,6 @@
 // to standard error, which the client keeps.
 #include <cerrno>
 #include <csignal>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,6 @@
 
 #include "codegen/compile/worker/protocol.h"
 #include "codegen/compile/worker/rtc.h"
-#include "runtime/base/dynamic_library.h"
 
 using namespace cleave;
 using namespace cleave::codegen;

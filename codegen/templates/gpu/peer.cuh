@@ -143,7 +143,6 @@ DEVICE PeerSpan peer_span(i64 bytes) {
 }
 
 // ---- Meeting
-// --------------------------------------------------------------------------------------------
 
 // An empty message from each to each on every channel: it ends only when the kernels of all run at
 // the same time.
@@ -162,7 +161,6 @@ DEVICE void peer_meet(const PeerMeetArgs<C>& a) {
 }
 
 // ---- One device to others
-// -------------------------------------------------------------------------------
 
 // Config: kRowBytes, kSlice, kWord (bytes of a load), kMembers (receivers), and what Peers takes.
 template <class C>
@@ -221,7 +219,6 @@ DEVICE void peer_receive(const PeerReceiveArgs<C>& a) {
 }
 
 // ---- Sums
-// -----------------------------------------------------------------------------------------------
 
 // Partial values [rows, kOut] of the sources, added in f32 in their order on every member, so that
 // all get the same bits, then the residual. In one exchange everybody adds everything, and may

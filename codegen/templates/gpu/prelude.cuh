@@ -74,13 +74,11 @@
 namespace cleave {
 
 // ---- Places
-// --------------------------------------------------------------------------------------
 
 DEVICE int lane() { return thread_x() % WARP; }
 DEVICE int warp() { return thread_x() / WARP; }
 
 // ---- Integers
-// ------------------------------------------------------------------------------------
 
 template <class T>
 DEVICE constexpr T min(T a, T b) {
@@ -100,7 +98,6 @@ DEVICE constexpr T round_up(T a, T b) {
 }
 
 // ---- 16-bit numbers
-// ------------------------------------------------------------------------------
 
 DEVICE float to_float(float v) { return v; }
 DEVICE float to_float(f16 v) { return f16_to_float(v.bits); }
@@ -131,7 +128,6 @@ DEVICE T from_float(float v) {
 }
 
 // ---- KV cache: what the CPU checks
-// ----------------------------------------------------------------------------------
 
 #if !defined(CLEAVE_SIMT_CHECKS)
 DEVICE i32 kv_block_id(i32 id, i64 CLEAVE_HERE) { return id; }
@@ -142,7 +138,6 @@ DEVICE void kv_reads(const T*, int CLEAVE_HERE) {}
 #endif
 
 // ---- Vectors of consecutive elements
-// -------------------------------------------------------------
 
 template <class T, int N>
 struct alignas(sizeof(T) * N) Vector {
@@ -175,7 +170,6 @@ DEVICE void write_vector(float* p, Vector<float, 2> v) { write_floats(p, v[0], v
 #endif
 
 // ---- Numbers
-// -------------------------------------------------------------------------------------
 
 #define kInfinity (::cleave::as_float(0x7f800000u))
 
@@ -191,7 +185,6 @@ DEVICE float tanh(float x) {
 }
 
 // ---- Reductions of a warp
-// ------------------------------------------------------------------------
 
 // A butterfly: every lane adds in the same order of pairs, so that all of them get the same bits.
 // (The CPU does all its steps in one meeting of the warp.)
@@ -217,7 +210,6 @@ DEVICE bool warp_all(bool p) { return ballot(!p) == 0; }
 #endif
 
 // ---- Launches, where the device has none that overlap
-// --------------------------------------------
 
 #if !defined(CLEAVE_OVERLAP)
 DEVICE void allow_next_launch() {}
@@ -226,7 +218,6 @@ DEVICE void fetch_ahead(const void*, i64) {}
 #endif
 
 // ---- Asynchronous copies, where the device has none
-// ----------------------------------------------
 
 #if !defined(CLEAVE_ASYNC_COPIES)
 template <int BYTES>
@@ -254,7 +245,6 @@ DEVICE void async_wait() {}
 #endif
 
 // ---- Matrix tiles
-// --------------------------------------------------------------------------------
 
 #if defined(CLEAVE_MATRIX)
 
@@ -381,7 +371,6 @@ DEVICE void multiply_add(FragmentC& c, const FragmentA<T>& a, const FragmentB<T>
 #endif
 
 // ---- Products of a warpgroup
-// ---------------------------------------------------------------------
 
 #if defined(CLEAVE_WGMMA)
 

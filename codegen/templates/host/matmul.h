@@ -40,7 +40,6 @@ constexpr i64 convert_floats() {
 }
 
 // ---- Making a block of tokens ready
-// ---------------------------------------------------------------
 
 // Transposes tokens [0, count) of `rows`, scaled by scale[t] and the norm's weight, into
 // panel[k][kWidth].
@@ -165,7 +164,6 @@ CLEAVE_INLINE Block prepare(const Rows& input, i64 first, i64 count, const Norm&
 }
 
 // ---- Few tokens
-// -----------------------------------------------------------------------------------
 
 // The last K % kLanes features, by halving widths.
 template <i64 kRest, class W>
@@ -344,7 +342,6 @@ void dot_block(Weights w, i64 rows, const Block& block, float* c, i64 c_stride) 
 }
 
 // ---- Many tokens
-// ----------------------------------------------------------------------------------
 
 template <i64 R, i64 V>
 CLEAVE_INLINE void panel_depth(const float* w, i64 w_stride, const float* x, i64 depth,
@@ -449,7 +446,6 @@ void panel_rows(Weights w, i64 rows, const float* x, i64 tokens, float step, flo
 }
 
 // ---- The product
-// ----------------------------------------------------------------------------------
 
 // c [block.count][c_stride] from `rows` rows of w: a pointer, or QuantizedRows. Vectors past the
 // last row of c are overwritten. kReproducible: the sums of few tokens have the order of many;

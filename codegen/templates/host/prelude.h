@@ -69,7 +69,6 @@ constexpr i64 width_for(i64 n, i64 limit = kLanes) {
 }
 
 // ---- Loads and stores, at any address
-// ------------------------------------------------------------
 
 template <i64 N = kLanes>
 CLEAVE_INLINE FloatN<N> load(const float* p) {
@@ -167,7 +166,6 @@ CLEAVE_INLINE void store_one(bf16* p, float x) {
 }
 
 // ---- Lanes
-// ---------------------------------------------------------------------------------------
 
 template <class V>
 CLEAVE_INLINE auto sum(V v) {

@@ -178,7 +178,6 @@ struct QuantizedRows {
 };
 
 // ---- Weights of any kind, as rows
-// ------------------------------------------------------------------
 
 template <class T>
 inline constexpr bool kIsQuantized = false;

@@ -116,7 +116,6 @@ CLEAVE_INLINE FloatN<N> compute_real(FloatN<N> a, FloatN<N> b, FloatN<N> c, floa
 }
 
 // ---- N elements
-// ----------------------------------------------------------------------------------------------
 
 template <i64 N>
 struct Integers {
@@ -188,7 +187,6 @@ CLEAVE_INLINE auto inner(const T* v) {
 }
 
 // ---- Walking over operands
-// -----------------------------------------------------------------------------------
 
 template <class Config>
 struct Chain<Config, true> {

@@ -3,7 +3,6 @@
 // 1 + beta * log(1 + floor(position / original length)), which is 1 up to that length: there it is
 // a factor, and the context ends where it changes.
 #include <algorithm>
-#include <set>
 
 #include "importer/onnx/recover/matchers.h"
 #include "importer/onnx/recover/positions.h"

@@ -2,7 +2,6 @@
 #include "importer/onnx/recover/recovery.h"
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include "importer/onnx/probe/evaluate.h"

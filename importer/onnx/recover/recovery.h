@@ -53,7 +53,6 @@ public:
     }
 
     // ---- For the matchers
-    // --------------------------------------------------------------------------
     template <class T>
     const T* get(Ref value) const {
         return value == kNone ? nullptr : std::get_if<T>(&meanings_[value].meaning);

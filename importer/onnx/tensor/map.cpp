@@ -3,7 +3,6 @@
 #include "importer/onnx/tensor/map.h"
 
 #include <algorithm>
-#include <array>
 
 #include "importer/onnx/probe/tensor.h"
 

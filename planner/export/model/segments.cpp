@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/export/model/segments.h"
 
-#include <algorithm>
 #include <map>
 
 #include "planner/analysis/sharding.h"

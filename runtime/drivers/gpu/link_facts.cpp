@@ -2,7 +2,6 @@
 #include "runtime/drivers/gpu/link_facts.h"
 
 #include <array>
-#include <cstdio>
 
 namespace cleave::runtime {
 

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <cstdlib>
 #include <string_view>
-#include <vector>
 
 #include "planner/machine/vendor.h"
 #include "runtime/base/dynamic_library.h"

@@ -10,8 +10,6 @@
 #include <mutex>
 #include <thread>
 
-#include "runtime/base/dynamic_library.h"
-#include "runtime/base/errors.h"
 #include "runtime/drivers/gpu/gpu_driver.h"
 #include "runtime/drivers/nccl/symbols.h"
 
@@ -396,11 +394,6 @@ bool CollectiveError::may_lack_memory() const {
     if (code_ != nccl::ncclUnhandledCudaError && code_ != nccl::ncclSystemError) return false;
     const std::string text = lower_case(error_);
     return text.find("memory") != std::string::npos || text.find("alloc") != std::string::npos;
-}
-
-Supports can_reduce(DType dtype) {
-    if (dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) return {true, ""};
-    return {false, fmt::format("values of type {}", dtype_name(dtype))};
 }
 
 }  // namespace cleave::runtime

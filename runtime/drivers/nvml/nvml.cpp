@@ -2,7 +2,6 @@
 #include "runtime/drivers/nvml/nvml.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"

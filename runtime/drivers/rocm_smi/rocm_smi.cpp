@@ -2,8 +2,6 @@
 #include "runtime/drivers/rocm_smi/rocm_smi.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <vector>
 
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"

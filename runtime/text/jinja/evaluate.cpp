@@ -2,8 +2,6 @@
 // Expressions.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "runtime/text/jinja/evaluator.h"
 #include "runtime/text/jinja/nesting.h"
 #include "runtime/text/jinja/operations.h"

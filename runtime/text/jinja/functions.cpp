@@ -2,8 +2,6 @@
 // The functions that a chat template can call.
 #include <fmt/format.h>
 
-#include <string_view>
-
 #include "runtime/text/jinja/operations.h"
 
 namespace cleave::runtime::jinja {

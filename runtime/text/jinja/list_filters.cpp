@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <string_view>
 
 #include "runtime/text/jinja/operations.h"
 #include "runtime/text/jinja/strings.h"

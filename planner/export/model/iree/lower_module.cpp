@@ -52,7 +52,6 @@ public:
 
 private:
     // ---- The module
-    // --------------------------------------------------------------------------------
 
     void find_ids() {
         for (const PlacedId id : plan_.prefill.inputs) {
@@ -115,7 +114,6 @@ private:
     }
 
     // ---- Exchanges
-    // ---------------------------------------------------------------------------------
 
     MlirTensor move(const MlirTensor& x, DeviceId from, DeviceId to) {
         if (from == to) return x;
@@ -169,7 +167,6 @@ private:
     }
 
     // ---- Operators
-    // ---------------------------------------------------------------------------------
 
     void lower(const SegmentOp& item) {
         const Op& op = graph_.op(item.op);
@@ -332,7 +329,6 @@ private:
     }
 
     // ---- Attention
-    // ---------------------------------------------------------------------------------
 
     struct Kv {
         MlirTensor key, value;  // [batch * context, KV heads, dim]
@@ -457,7 +453,6 @@ private:
     }
 
     // ---- The rest
-    // ----------------------------------------------------------------------------------
 
     void gated_activation(const Op& op) {
         const Local &gate = in(op, 0), &up = in(op, 1);

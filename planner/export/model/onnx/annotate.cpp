@@ -2,7 +2,6 @@
 #include "planner/export/model/onnx/annotate.h"
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 
 #include <fmt/ranges.h>

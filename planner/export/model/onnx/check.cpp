@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -49,7 +48,6 @@ private:
     }
 
     // ---- What the standard asks
-    // ----------------------------------------------------------------------
 
     void configurations() {
         for (const auto& c : model_.configuration()) {
@@ -132,7 +130,6 @@ private:
     }
 
     // ---- With the plan that the annotations came with
-    // --------------------------------------------------
 
     void compare(Plan plan) {
         lost_nodes(plan);
@@ -215,7 +212,6 @@ private:
     }
 
     // ---- Without
-    // ------------------------------------------------------------------------------------
 
     void complete() {
         importer::Graph graph = importer::import_onnx(path_, {true});

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include <fmt/ranges.h>
 
@@ -93,7 +92,6 @@ private:
     }
 
     // ---- Stages
-    // --------------------------------------------------------------------------------------
 
     void add(const onnx::NodeProto& node, Said& said) {
         const Annotation* on = annotation_of(node);
@@ -184,7 +182,6 @@ private:
     }
 
     // ---- The plan
-    // ------------------------------------------------------------------------------------
 
     void build() {
         PlanRequest request{importer::graph_digest(graph_), graph_, machine_, workload_, {}};
@@ -229,7 +226,6 @@ private:
     }
 
     // ---- What the plan does otherwise
-    // ----------------------------------------------------------------
 
     void compare(const Plan& plan) {
         onnx::ModelProto expected = model_;

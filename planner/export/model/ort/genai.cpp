@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/export/model/ort/genai.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 

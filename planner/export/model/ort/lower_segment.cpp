@@ -2,7 +2,6 @@
 #include "planner/export/model/ort/lower_segment.h"
 
 #include <limits>
-#include <set>
 
 #include "planner/analysis/sharding.h"
 #include "planner/export/model/ort/onnx_graph.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/export/model/tensorrt/tensorrt.h"
 
-#include <algorithm>
 #include <memory>
 
 #include <nlohmann/json.hpp>
