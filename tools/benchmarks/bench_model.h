@@ -16,12 +16,16 @@
 namespace cleave::bench {
 
 // UserError for a shape that models/ does not know, with those that it does.
-inline importer::Graph graph_of(const std::string& name, DType dtype) {
+inline models::Shape shape_of(const std::string& name) {
     const std::optional<models::Shape> shape = models::find_shape(name);
     if (!shape)
         throw UserError("no shape '{}'; known are {}", name,
                         fmt::join(models::shape_names(), ", "));
-    return models::build_llama_graph(*shape, dtype);
+    return *shape;
+}
+
+inline importer::Graph graph_of(const std::string& name, DType dtype) {
+    return models::build_llama_graph(shape_of(name), dtype);
 }
 
 inline std::vector<int32_t> prompt(int64_t tokens, int64_t vocabulary) {

@@ -1,148 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench serve`: tokens a second of groups of sequences in flight over those of one group
-// with all sequences, on a pipeline of two host devices. Rounds of both take turns, so that both
-// see what the machine does meanwhile. Beside each ratio is what the plan's own costs make of it.
-// Prints one table; nothing here is a test.
+// `tools/bench serve [SHAPE] [--rounds N] [--rows NAME,...] [--llama-cpp FOLDER]`: serving many
+// requests at once as ratios of two runs on this machine, each beside its goal. Nothing here is a
+// test.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <functional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "models/stand_in_weights.h"
-#include "planner/cost/groups.h"
-#include "planner/cost/simulate.h"
-#include "planner/machine/build_machine.h"
-#include "planner/planner.h"
-#include "runtime/generate/batching.h"
-#include "runtime/session/session.h"
-#include "tools/benchmarks/bench_model.h"
+#include "tools/benchmarks/flags.h"
+#include "tools/benchmarks/serve_bench.h"
 #include "tools/cli/calibrate.h"
 
 namespace {
 
 using namespace cleave;
-using Clock = std::chrono::steady_clock;
+using bench::Row;
 
-constexpr int64_t kPrompt = 16, kContext = 128, kStages = 2;
-constexpr int kRounds = 12, kSteps = 4;  // tokens of each sequence in a round
-
-// Groups that decode, each with its next pass in flight as soon as it has its tokens.
-class Groups {
-public:
-    Groups(runtime::Session& session, int64_t live, int64_t groups) : session_(session) {
-        for (int64_t g = 0; g < groups; ++g) {
-            std::vector<runtime::LiveSequence>& group = groups_.emplace_back();
-            for (int64_t s = live * g / groups; s < live * (g + 1) / groups; ++s)
-                group.push_back({static_cast<size_t>(s), 1, kPrompt});
-        }
-    }
-
-    // Seconds of a round in which each sequence gets kSteps tokens.
-    double round() {
-        const Clock::time_point start = Clock::now();
-        for (auto& group : groups_) submit(group);
-        for (int step = 1; step <= kSteps; ++step)
-            for (auto& group : groups_) {
-                const runtime::PassResult result = session_.take();
-                for (size_t s = 0; s < group.size(); ++s) {
-                    CLEAVE_CHECK(result.tokens[s] >= 0) << "the model's logits are not numbers";
-                    group[s].token = result.tokens[s];
-                    group[s].position = step < kSteps ? kPrompt + step : kPrompt;
-                }
-                if (step < kSteps) submit(group);
-            }
-        return std::chrono::duration<double>(Clock::now() - start).count();
-    }
-
-private:
-    void submit(const std::vector<runtime::LiveSequence>& group) {
-        session_.submit(runtime::make_decode_pass(group), runtime::PassResults::kTokens);
-    }
-
-    runtime::Session& session_;
-    std::vector<std::vector<runtime::LiveSequence>> groups_;
+struct Flags {
+    std::string shape = "llama-110m";
+    int rounds = 3;
+    std::vector<std::string> rows;  // empty: all
+    std::string llama_cpp;          // a folder with llama-server
 };
 
-void prefill(runtime::Session& session, const planner::Plan& plan, int64_t live) {
-    const std::vector<std::vector<int32_t>> prompts(
-        static_cast<size_t>(live), bench::prompt(kPrompt, plan.graph.config.vocab_size));
-    std::vector<runtime::Batch> batches;
-    for (runtime::PrefillPass& pass :
-         runtime::make_prefill_passes(prompts, plan.workload.prefill_chunk, false))
-        batches.push_back(std::move(pass.batch));
-    session.run_greedy(batches);
-}
+constexpr const char* kRows[] = {"batching", "concurrency", "run",  "waste", "cache", "prefix",
+                                 "gap",      "short",       "bits", "peer",  "groups"};
 
-// What a round of one group takes over that of several, by the costs of the plan.
-double predicted(const planner::Plan& plan, int64_t live, int64_t groups) {
-    const planner::Analysis analysis = planner::analyse(plan.graph);
-    const auto pass_time = [&](int64_t sequences) {
-        const planner::DecodeTimes times = planner::decode_times(analysis, plan, sequences);
-        return planner::PassTime{times.whole_ns,
-                                 *std::max_element(times.busy_ns.begin(), times.busy_ns.end())};
-    };
-    return static_cast<double>(planner::round_ns(live, 1, pass_time)) /
-           static_cast<double>(planner::round_ns(live, groups, pass_time));
-}
-
-// Each stage with `threads`.
-void row(const importer::Graph& graph, const planner::HostFacts& facts, int64_t live, int threads) {
-    planner::Workload workload;
-    workload.batch = live;
-    workload.context = kContext;
-    workload.prompt_tokens = kPrompt;
-    planner::PlanOptions options;
-    options.tensor_parallel = 1;
-    options.pipeline_stages = kStages;
-    planner::Plan plan = planner::make_plan(
-        graph, planner::build_machine(planner::parse_devices("host[0-1]"), facts), workload,
-        options);
-    runtime::SessionOptions session_options;
-    session_options.threads = threads;
-    runtime::Session session(plan, session_options);
-    prefill(session, plan, live);
-    Groups one(session, live, 1), two(session, live, kStages);
-    std::vector<double> of_one, of_two;
-    one.round();
-    two.round();
-    for (int round = 0; round < kRounds; ++round) {
-        of_one.push_back(one.round());
-        of_two.push_back(two.round());
+Flags read_flags(int argc, char** argv) {
+    Flags flags;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const bool has_value = word.starts_with("--");
+        if (!has_value) {
+            flags.shape = word;
+            continue;
+        }
+        if (i + 1 == argc) throw UserError("{} needs a value", word);
+        const std::string value = argv[++i];
+        if (word == "--rounds") {
+            flags.rounds = static_cast<int>(bench::whole_number(word, value, 1, 1000));
+        } else if (word == "--rows") {
+            std::istringstream names(value);
+            for (std::string name; std::getline(names, name, ',');) {
+                if (std::ranges::find(kRows, name) == std::end(kRows))
+                    throw UserError("--rows {}: rows are {}", name, fmt::join(kRows, ", "));
+                flags.rows.push_back(name);
+            }
+        } else if (word == "--llama-cpp") {
+            flags.llama_cpp = value;
+        } else {
+            throw UserError("{}: flags are --rounds, --rows and --llama-cpp", word);
+        }
     }
-    const auto tokens = static_cast<double>(live * kSteps);
-    const double first = tools::median(of_one), second = tools::median(of_two);
-    const double best = *std::min_element(of_one.begin(), of_one.end()) /
-                        *std::min_element(of_two.begin(), of_two.end());
-    fmt::print("{:>9} {:>8} {:>14.0f} {:>14.0f} {:>9.2f}x {:>10.2f}x {:>9.2f}x {:>14}\n", live,
-               threads, tokens / first, tokens / second, first / second, best,
-               predicted(plan, live, kStages),
-               planner::groups_in_flight(plan, live, threads, std::thread::hardware_concurrency()));
+    return flags;
+}
+
+void print(const Row& row) {
+    const double value = tools::median(row.ratios);
+    const auto [least, most] = std::ranges::minmax_element(row.ratios);
+    const bool reached = row.at_least ? value >= row.goal : value <= row.goal;
+    const std::string goal = row.goal == 0
+                                 ? std::string("-")
+                                 : fmt::format("{} {:.2f} {}", row.at_least ? ">=" : "<=", row.goal,
+                                               reached ? "reached" : "MISSED");
+    fmt::print("{:<26} {:>7.3f} {:>17} {:>16}  {}\n", row.name, value,
+               fmt::format("{:.3f} to {:.3f}", *least, *most), goal, row.detail);
     std::fflush(stdout);
 }
 
-void table(const std::string& shape) {
-    importer::Graph graph = bench::graph_of(shape, DType::kF32);
-    models::StandInWeights weights(graph);
-    const planner::HostFacts facts = planner::read_host_facts();
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    fmt::print("{} f32, random weights, host[0-1] pp 2, {} cores; decode at {} tokens\n\n", shape,
-               cores, kPrompt);
-    fmt::print("{:>9} {:>8} {:>14} {:>14} {:>10} {:>11} {:>10} {:>14}\n", "sequences", "threads",
-               "tokens/s of 1", "tokens/s of 2", "median", "best rounds", "predicted",
-               "plan's groups");
-    for (int64_t live : {128, 64, 32, 8, 2}) row(graph, facts, live, std::max(1, cores / 2));
-    row(graph, facts, 64, cores);
+void table(const Flags& flags) {
+    const bench::ServeModel model(flags.shape);
+    fmt::print("{} f32, random weights, host, {} cores, {} rounds, {} slots\n\n", flags.shape,
+               std::thread::hardware_concurrency(), flags.rounds, bench::kSlots);
+    const auto wanted = [&](const char* name) {
+        return flags.rows.empty() || std::ranges::find(flags.rows, name) != flags.rows.end();
+    };
+    std::vector<Row> groups;
+    if (wanted("groups")) groups.push_back(bench::groups_in_flight(model, flags.rounds));
+    fmt::print("{:<26} {:>7} {:>17} {:>16}\n", "ratio", "median", "rounds", "goal");
+    for (const Row& row : groups) print(row);
+    bench::Served served(model);
+    const int rounds = flags.rounds;
+    if (wanted("batching")) print(continuous_batching(served, rounds));
+    if (wanted("concurrency")) print(concurrency(model, served, rounds));
+    if (wanted("run")) print(beside_run(served, rounds));
+    if (wanted("waste")) print(kv_waste(served));
+    if (wanted("cache")) print(sharing_without_hits(served, rounds));
+    if (wanted("prefix")) print(shared_prefix(served, rounds));
+    if (wanted("gap")) print(gap_beside_long_prompt(served, rounds));
+    if (wanted("short"))
+        for (const Row& row : short_behind_long(served, rounds)) print(row);
+    if (wanted("bits"))
+        for (const Row& row : reproducible(model, served, rounds)) print(row);
+    if (!wanted("peer")) return;
+    if (flags.llama_cpp.empty())
+        fmt::print("no --llama-cpp FOLDER: nothing beside llama.cpp's server\n");
+    else
+        for (const Row& row : beside_llama_cpp(served, flags.llama_cpp, rounds)) print(row);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     try {
-        table(argc > 1 ? argv[1] : "llama-110m");
+        table(read_flags(argc, argv));
     } catch (const std::exception& error) {
         fmt::print(stderr, "bench: {}\n", error.what());
         return 1;

@@ -80,7 +80,7 @@ std::string report_text(const planner::Plan& plan, const std::vector<const Serve
         fmt::format("{}: {} requests, {} prompt tokens, {} new tokens\n", plan.graph.name,
                     first.requests, first.prompt_tokens, first.output_tokens);
     text += fmt::format("  {:<24}{:>12}{}\n", "", "predicted",
-                        compares ? fmt::format("{:>12}{:>12}", "measured", "of it") : "");
+                        compares ? fmt::format("{:>12}{:>12}", "measured", "ratio") : "");
     for (const ReportRow& row : report_rows()) {
         text += fmt::format("  {:<24}", row.name);
         for (const ServeReport* report : reports)
@@ -93,8 +93,9 @@ std::string report_text(const planner::Plan& plan, const std::vector<const Serve
     for (size_t s = 0; s < first.stage_busy.size(); ++s)
         text += fmt::format("  {:<24}{:>12.1f}\n", fmt::format("stage {} busy, %", s),
                             100 * first.stage_busy[s]);
-    text += fmt::format("a pass has at most {} tokens, {} in flight; the KV pool has {}\n",
-                        first.token_budget, first.groups, first.kv_tokens);
+    text +=
+        fmt::format("passes of at most {} tokens, {} in flight at once; a KV pool of {} tokens\n",
+                    first.token_budget, first.groups, first.kv_tokens);
     if (first.refused > 0)
         text += fmt::format("refused: {}; the first: {}\n", first.refused, first.refusal);
     return text;

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/benchmarks/llama_server.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+#include <thread>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/split_mix.h"
+
+namespace cleave::bench {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kGgufAlignment = 32;
+
+// Values as they stand in a GGUF file.
+class GgufText {
+public:
+    template <class T>
+    void value(T number) {
+        bytes_.append(reinterpret_cast<const char*>(&number), sizeof number);
+    }
+    void text(std::string_view s) {
+        value<uint64_t>(s.size());
+        bytes_ += s;
+    }
+    void number(std::string_view key, int64_t n) {
+        field<uint32_t>(key, 4, static_cast<uint32_t>(n));
+    }
+    void real(std::string_view key, double x) { field<float>(key, 6, static_cast<float>(x)); }
+    void word(std::string_view key, std::string_view s) {
+        begin(key, 8);
+        text(s);
+    }
+    // Its elements follow.
+    void array(std::string_view key, uint32_t type, uint64_t count) {
+        begin(key, 9);
+        value(type);
+        value(count);
+    }
+    void pad() {
+        bytes_.resize((bytes_.size() + kGgufAlignment - 1) / kGgufAlignment * kGgufAlignment);
+    }
+    int64_t fields() const { return fields_; }
+    const std::string& bytes() const { return bytes_; }
+
+private:
+    void begin(std::string_view key, uint32_t type) {
+        text(key);
+        value(type);
+        ++fields_;
+    }
+    template <class T>
+    void field(std::string_view key, uint32_t type, T number) {
+        begin(key, type);
+        value(number);
+    }
+
+    std::string bytes_;
+    int64_t fields_ = 0;
+};
+
+struct GgufTensor {
+    std::string name;
+    std::vector<int64_t> dims;  // the innermost first
+};
+
+std::vector<GgufTensor> tensors_of(const importer::ModelConfig& c) {
+    const int64_t kv = c.num_kv_heads * c.head_dim, heads = c.num_heads * c.head_dim;
+    std::vector<GgufTensor> tensors{{"token_embd.weight", {c.hidden_size, c.vocab_size}},
+                                    {"output_norm.weight", {c.hidden_size}}};
+    for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+        const auto add = [&](const char* name, std::vector<int64_t> dims) {
+            tensors.push_back({fmt::format("blk.{}.{}.weight", layer, name), std::move(dims)});
+        };
+        add("attn_norm", {c.hidden_size});
+        add("attn_q", {c.hidden_size, heads});
+        add("attn_k", {c.hidden_size, kv});
+        add("attn_v", {c.hidden_size, kv});
+        add("attn_output", {heads, c.hidden_size});
+        add("ffn_norm", {c.hidden_size});
+        add("ffn_gate", {c.hidden_size, c.intermediate_size});
+        add("ffn_up", {c.hidden_size, c.intermediate_size});
+        add("ffn_down", {c.intermediate_size, c.hidden_size});
+    }
+    return tensors;
+}
+
+uint64_t padded_bytes(const GgufTensor& tensor) {
+    uint64_t bytes = sizeof(float);
+    for (const int64_t dim : tensor.dims) bytes *= static_cast<uint64_t>(dim);
+    return (bytes + kGgufAlignment - 1) / kGgufAlignment * kGgufAlignment;
+}
+
+// Prompts and answers are numbers: the words are never seen.
+void add_vocabulary(GgufText& head, int64_t size) {
+    constexpr int64_t kBytes = 256, kFirst = 2;
+    const auto count = static_cast<uint64_t>(size);
+    head.word("tokenizer.ggml.model", "llama");
+    head.array("tokenizer.ggml.tokens", 8, count);
+    head.text("<s>");
+    head.text("</s>");
+    for (int64_t i = 0; i < size - kFirst; ++i)
+        head.text(i < kBytes ? fmt::format("<0x{:02X}>", i) : fmt::format("t{}", i));
+    head.array("tokenizer.ggml.scores", 6, count);
+    for (int64_t i = 0; i < size; ++i) head.value(0.0f);
+    head.array("tokenizer.ggml.token_type", 5, count);
+    for (int64_t i = 0; i < size; ++i)
+        head.value<int32_t>(i < kFirst ? 3 : i < kFirst + kBytes ? 6 : 1);
+    head.number("tokenizer.ggml.bos_token_id", 0);
+    head.number("tokenizer.ggml.eos_token_id", 1);
+}
+
+std::string body_of(const runtime::TraceRequest& request, int64_t vocab, uint64_t seed) {
+    SplitMix64 random(seed);
+    std::vector<int> prompt;
+    for (int64_t i = 0; i < request.prompt_tokens; ++i)
+        prompt.push_back(random.below(static_cast<int>(vocab)));
+    return fmt::format(
+        R"({{"prompt":[{}],"n_predict":{},"temperature":0,"samplers":["temperature"],)"
+        R"("ignore_eos":true,"stream":true,"cache_prompt":false,"return_tokens":true}})",
+        fmt::join(prompt, ","), request.output_tokens);
+}
+
+void send_all(int socket, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL);
+        if (sent <= 0) throw UserError("llama-server takes no request: {}", std::strerror(errno));
+        text.remove_prefix(static_cast<size_t>(sent));
+    }
+}
+
+std::string post(const std::string& body) {
+    return fmt::format(
+        "POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Content-Length: {}\r\nConnection: close\r\n\r\n{}",
+        body.size(), body);
+}
+
+// An answer that is on its way.
+struct Stream {
+    int socket = -1;
+    double arrival_ms = 0, last_ms = 0;
+    int64_t tokens = 0;
+    std::string rest;  // after its last whole line
+    bool is_done = false;
+};
+
+// Lines "data: {...}" are tokens, but for the last, which sums up.
+void take_lines(Stream& stream, std::string_view more, double now_ms, PeerResult& result) {
+    stream.rest += more;
+    size_t begin = 0;
+    for (size_t end; (end = stream.rest.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        const std::string_view line(stream.rest.data() + begin, end - begin);
+        if (line.starts_with("error:") || line.find("\"error\":{") != std::string_view::npos)
+            throw UserError("llama-server: {}", line.substr(0, 300));
+        if (!line.starts_with("data: {") || line.find("\"tokens\":[]") != std::string_view::npos)
+            continue;
+        if (stream.tokens++ == 0)
+            result.first_ms.push_back(now_ms - stream.arrival_ms);
+        else
+            result.gaps_ms.push_back(now_ms - stream.last_ms);
+        stream.last_ms = now_ms;
+    }
+    stream.rest.erase(0, begin);
+}
+
+}  // namespace
+
+void write_random_gguf(const importer::ModelConfig& config, const std::string& path) {
+    GgufText head;
+    head.word("general.architecture", "llama");
+    head.number("llama.context_length", config.max_positions);
+    head.number("llama.embedding_length", config.hidden_size);
+    head.number("llama.block_count", config.num_layers);
+    head.number("llama.feed_forward_length", config.intermediate_size);
+    head.number("llama.attention.head_count", config.num_heads);
+    head.number("llama.attention.head_count_kv", config.num_kv_heads);
+    head.number("llama.rope.dimension_count", config.head_dim);
+    head.real("llama.attention.layer_norm_rms_epsilon", 1e-5);
+    head.number("llama.vocab_size", config.vocab_size);
+    add_vocabulary(head, config.vocab_size);
+    const std::vector<GgufTensor> tensors = tensors_of(config);
+    GgufText file;
+    file.value(std::array<char, 4>{'G', 'G', 'U', 'F'});
+    file.value<uint32_t>(3);
+    file.value<uint64_t>(tensors.size());
+    file.value<uint64_t>(static_cast<uint64_t>(head.fields()));
+    std::string bytes = file.bytes() + head.bytes();
+    GgufText infos;
+    uint64_t offset = 0;
+    for (const GgufTensor& tensor : tensors) {
+        infos.text(tensor.name);
+        infos.value(static_cast<uint32_t>(tensor.dims.size()));
+        for (const int64_t dim : tensor.dims) infos.value(static_cast<uint64_t>(dim));
+        infos.value<uint32_t>(0);  // f32
+        infos.value(offset);
+        offset += padded_bytes(tensor);
+    }
+    bytes += infos.bytes();
+    bytes.resize((bytes.size() + kGgufAlignment - 1) / kGgufAlignment * kGgufAlignment);
+    std::ofstream out(path, std::ios::binary);
+    out << bytes;
+    SplitMix64 random(7);
+    for (const GgufTensor& tensor : tensors) {
+        std::vector<float> values(padded_bytes(tensor) / sizeof(float));
+        const float width = tensor.dims.size() == 1 ? 2.0f : 0.08f;
+        for (float& value : values) value = width * static_cast<float>(random.unit() - 0.5);
+        out.write(reinterpret_cast<const char*>(values.data()),
+                  static_cast<std::streamsize>(values.size() * sizeof(float)));
+    }
+    out.close();
+    if (!out) throw UserError("{}: cannot be written", path);
+}
+
+LlamaServer::LlamaServer(const std::string& folder, const std::string& model, int64_t slots,
+                         int64_t kv_tokens, int threads)
+    : port_(20000 + static_cast<int>(::getpid() % 20000)) {
+    const std::vector<std::string> words{folder + "/llama-server",
+                                         "-m",
+                                         model,
+                                         "--host",
+                                         "127.0.0.1",
+                                         "--port",
+                                         fmt::format("{}", port_),
+                                         "-np",
+                                         fmt::format("{}", slots),
+                                         "-c",
+                                         fmt::format("{}", kv_tokens),
+                                         "-t",
+                                         fmt::format("{}", threads),
+                                         "-tb",
+                                         fmt::format("{}", threads),
+                                         "--log-disable"};
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    process_ = ::fork();
+    if (process_ == 0) {
+        const int nothing = ::open("/dev/null", O_RDWR);
+        ::dup2(nothing, STDOUT_FILENO);
+        ::dup2(nothing, STDERR_FILENO);
+        ::execv(arguments[0], arguments.data());
+        ::_exit(127);
+    }
+    constexpr int kTries = 600;
+    for (int i = 0; i < kTries; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        if (::waitpid(process_, nullptr, WNOHANG) != 0) break;
+        const int socket = connect_to();
+        if (socket < 0) continue;
+        send_all(socket, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        char answer[64] = {};
+        const ssize_t size = ::recv(socket, answer, sizeof answer - 1, 0);
+        ::close(socket);
+        if (size > 0 && std::string_view(answer).find(" 200 ") != std::string_view::npos) return;
+    }
+    throw UserError("{}/llama-server ended, or was never ready", folder);
+}
+
+LlamaServer::~LlamaServer() {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+}
+
+void LlamaServer::pause() { ::kill(process_, SIGSTOP); }
+void LlamaServer::resume() { ::kill(process_, SIGCONT); }
+
+// -1: it does not listen yet.
+int LlamaServer::connect_to() const {
+    const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+        return socket;
+    ::close(socket);
+    return -1;
+}
+
+PeerResult LlamaServer::serve(const std::vector<runtime::TraceRequest>& trace, int64_t vocab) {
+    PeerResult result;
+    std::vector<std::string> requests;
+    int64_t tokens = 0;
+    for (size_t i = 0; i < trace.size(); ++i) {
+        requests.push_back(post(body_of(trace[i], vocab, i)));
+        tokens += trace[i].output_tokens;
+    }
+    const Clock::time_point start = Clock::now();
+    const auto now_ms = [&] {
+        return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    };
+    std::vector<Stream> streams;
+    size_t open = 0;
+    while (streams.size() < trace.size() || open > 0) {
+        while (streams.size() < trace.size() && trace[streams.size()].arrival_ms <= now_ms()) {
+            const size_t number = streams.size();
+            Stream& stream = streams.emplace_back();
+            stream.arrival_ms = trace[number].arrival_ms;
+            stream.socket = connect_to();
+            if (stream.socket < 0) throw UserError("llama-server takes no connection");
+            send_all(stream.socket, requests[number]);
+            ++open;
+        }
+        std::vector<pollfd> waits;
+        std::vector<size_t> of;
+        for (size_t i = 0; i < streams.size(); ++i)
+            if (!streams[i].is_done) {
+                waits.push_back({streams[i].socket, POLLIN, 0});
+                of.push_back(i);
+            }
+        double wait_ms = 1000;
+        if (streams.size() < trace.size())
+            wait_ms = std::clamp(trace[streams.size()].arrival_ms - now_ms(), 0.0, wait_ms);
+        ::poll(waits.data(), waits.size(), static_cast<int>(wait_ms));
+        for (size_t w = 0; w < waits.size(); ++w) {
+            if (waits[w].revents == 0) continue;
+            Stream& stream = streams[of[w]];
+            char buffer[16384];
+            const ssize_t size = ::recv(stream.socket, buffer, sizeof buffer, 0);
+            if (size > 0) {
+                take_lines(stream, {buffer, static_cast<size_t>(size)}, now_ms(), result);
+                continue;
+            }
+            ::close(stream.socket);
+            stream.is_done = true;
+            --open;
+        }
+    }
+    double last_ms = 0;
+    int64_t seen = 0;
+    for (const Stream& stream : streams) {
+        last_ms = std::max(last_ms, stream.last_ms);
+        seen += stream.tokens;
+    }
+    // A byte that is no whole character is held back, with the next token.
+    if (seen < tokens * 9 / 10) throw UserError("llama-server gave {} tokens of {}", seen, tokens);
+    result.tokens_per_second =
+        static_cast<double>(tokens) * 1e3 / (last_ms - trace.front().arrival_ms);
+    return result;
+}
+
+}  // namespace cleave::bench

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokens a second of groups of sequences in flight over those of one group with all sequences, on a
+// pipeline of two host devices. Beside each ratio is what the plan's own costs make of it.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "planner/cost/groups.h"
+#include "planner/cost/simulate.h"
+#include "planner/machine/build_machine.h"
+#include "planner/planner.h"
+#include "runtime/generate/batching.h"
+#include "runtime/session/session.h"
+#include "tools/benchmarks/bench_model.h"
+#include "tools/benchmarks/serve_bench.h"
+#include "tools/cli/calibrate.h"
+
+namespace cleave::bench {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kPrompt = 16, kGroupContext = 128, kStages = 2;
+constexpr int kSteps = 4;  // tokens of each sequence in a round
+
+// Groups that decode, each with its next pass in flight as soon as it has its tokens.
+class Groups {
+public:
+    Groups(runtime::Session& session, int64_t live, int64_t groups) : session_(session) {
+        for (int64_t g = 0; g < groups; ++g) {
+            std::vector<runtime::LiveSequence>& group = groups_.emplace_back();
+            for (int64_t s = live * g / groups; s < live * (g + 1) / groups; ++s)
+                group.push_back({static_cast<size_t>(s), 1, kPrompt});
+        }
+    }
+
+    // Seconds of a round in which each sequence gets kSteps tokens.
+    double round() {
+        const Clock::time_point start = Clock::now();
+        for (auto& group : groups_) submit(group);
+        for (int step = 1; step <= kSteps; ++step)
+            for (auto& group : groups_) {
+                const runtime::PassResult result = session_.take();
+                for (size_t s = 0; s < group.size(); ++s) {
+                    CLEAVE_CHECK(result.tokens[s] >= 0) << "the model's logits are not numbers";
+                    group[s].token = result.tokens[s];
+                    group[s].position = step < kSteps ? kPrompt + step : kPrompt;
+                }
+                if (step < kSteps) submit(group);
+            }
+        return std::chrono::duration<double>(Clock::now() - start).count();
+    }
+
+private:
+    void submit(const std::vector<runtime::LiveSequence>& group) {
+        session_.submit(runtime::make_decode_pass(group), runtime::PassResults::kTokens);
+    }
+
+    runtime::Session& session_;
+    std::vector<std::vector<runtime::LiveSequence>> groups_;
+};
+
+void prefill(runtime::Session& session, const planner::Plan& plan, int64_t live) {
+    const std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(live),
+                                                    prompt(kPrompt, plan.graph.config.vocab_size));
+    std::vector<runtime::Batch> batches;
+    for (runtime::PrefillPass& pass :
+         runtime::make_prefill_passes(prompts, plan.workload.prefill_chunk, false))
+        batches.push_back(std::move(pass.batch));
+    session.run_greedy(batches);
+}
+
+// What a round of one group takes over that of several, by the costs of the plan.
+double predicted(const planner::Plan& plan, int64_t live, int64_t groups) {
+    const planner::Analysis analysis = planner::analyse(plan.graph);
+    const auto pass_time = [&](int64_t sequences) {
+        const planner::DecodeTimes times = planner::decode_times(analysis, plan, sequences);
+        return planner::PassTime{times.whole_ns,
+                                 *std::max_element(times.busy_ns.begin(), times.busy_ns.end())};
+    };
+    return static_cast<double>(planner::round_ns(live, 1, pass_time)) /
+           static_cast<double>(planner::round_ns(live, groups, pass_time));
+}
+
+// Each stage with `threads`. The ratios of the rounds.
+std::vector<double> table_row(const ServeModel& model, int64_t live, int threads, int rounds) {
+    planner::Workload workload;
+    workload.batch = live;
+    workload.context = kGroupContext;
+    workload.prompt_tokens = kPrompt;
+    planner::PlanOptions options;
+    options.tensor_parallel = 1;
+    options.pipeline_stages = kStages;
+    planner::Plan plan = planner::make_plan(
+        model.graph, planner::build_machine(planner::parse_devices("host[0-1]"), model.facts),
+        workload, options);
+    runtime::SessionOptions session_options;
+    session_options.threads = threads;
+    runtime::Session session(plan, session_options);
+    prefill(session, plan, live);
+    Groups one(session, live, 1), two(session, live, kStages);
+    std::vector<double> of_one, of_two, ratios;
+    one.round();
+    two.round();
+    for (int round = 0; round < rounds; ++round) {
+        of_one.push_back(one.round());
+        of_two.push_back(two.round());
+        ratios.push_back(of_one.back() / of_two.back());
+    }
+    const auto tokens = static_cast<double>(live * kSteps);
+    const double first = tools::median(of_one), second = tools::median(of_two);
+    const double best = *std::min_element(of_one.begin(), of_one.end()) /
+                        *std::min_element(of_two.begin(), of_two.end());
+    fmt::print("{:>9} {:>8} {:>14.0f} {:>14.0f} {:>9.2f}x {:>10.2f}x {:>9.2f}x {:>14}\n", live,
+               threads, tokens / first, tokens / second, first / second, best,
+               predicted(plan, live, kStages),
+               planner::groups_in_flight(plan, live, threads, std::thread::hardware_concurrency()));
+    std::fflush(stdout);
+    return ratios;
+}
+
+}  // namespace
+
+Row groups_in_flight(const ServeModel& model, int rounds) {
+    constexpr int64_t kComputeBound = 64;
+    constexpr int kRoundsOfPasses = 4;  // a round here is short
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    fmt::print("host[0-1] pp 2; decode at {} tokens\n\n", kPrompt);
+    fmt::print("{:>9} {:>8} {:>14} {:>14} {:>10} {:>11} {:>10} {:>14}\n", "sequences", "threads",
+               "tokens/s of 1", "tokens/s of 2", "median", "best rounds", "predicted",
+               "plan's groups");
+    Row row{.name = "groups in flight, 2 / 1", .goal = 1.6};
+    row.detail =
+        fmt::format("pp 2, {} sequences, each stage with half of the cores", kComputeBound);
+    for (const int64_t live : {int64_t{128}, kComputeBound, int64_t{8}, int64_t{2}}) {
+        const std::vector<double> ratios =
+            table_row(model, live, std::max(1, cores / 2), rounds * kRoundsOfPasses);
+        if (live == kComputeBound) row.ratios = ratios;
+    }
+    table_row(model, kComputeBound, cores, rounds * kRoundsOfPasses);
+    fmt::print("\n");
+    return row;
+}
+
+}  // namespace cleave::bench
