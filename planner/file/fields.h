@@ -43,10 +43,10 @@
 // Lambdas, because only a template may leave out what a field's type does not have.
 #define PUT_FIELD(name)                                                     \
     [](const auto& s, auto* m) {                                            \
-        if constexpr (is_optional<decltype(s.name)>) {                      \
+        if constexpr (kIsOptional<decltype(s.name)>) {                      \
             constexpr bool knows = requires { m->has_##name(); };           \
             if (s.name) m->set_##name(stored(*s.name) + (knows ? 0 : 1));   \
-        } else if constexpr (is_list<decltype(s.name)>) {                   \
+        } else if constexpr (kIsList<decltype(s.name)>) {                   \
             for (const auto& item : s.name)                                 \
                 if constexpr (requires { m->add_##name(stored(item)); })    \
                     m->add_##name(stored(item));                            \
@@ -60,13 +60,13 @@
     }(from, to);
 #define TAKE_FIELD(name)                                                         \
     [](const auto& m, auto& s) {                                                 \
-        if constexpr (is_optional<decltype(s.name)>) {                           \
+        if constexpr (kIsOptional<decltype(s.name)>) {                           \
             if constexpr (requires { m.has_##name(); }) {                        \
                 if (m.has_##name()) take(m.name(), s.name.emplace());            \
             } else {                                                             \
                 if (m.name() > 0) take(m.name() - 1, s.name.emplace());          \
             }                                                                    \
-        } else if constexpr (is_list<decltype(s.name)>) {                        \
+        } else if constexpr (kIsList<decltype(s.name)>) {                        \
             for (const auto& item : m.name()) take(item, s.name.emplace_back()); \
         } else {                                                                 \
             take(m.name(), s.name);                                              \
@@ -76,16 +76,15 @@
 namespace cleave::planner::codec {
 
 template <class T>
-constexpr bool is_optional = false;
+constexpr bool kIsOptional = false;
 template <class T>
-constexpr bool is_optional<std::optional<T>> = true;
+constexpr bool kIsOptional<std::optional<T>> = true;
 template <class T>
-constexpr bool is_list = false;
+constexpr bool kIsList = false;
 template <class T>
-constexpr bool is_list<std::vector<T>> = true;
+constexpr bool kIsList<std::vector<T>> = true;
 
 // A value as its field holds it.
-inline const std::string& stored(const std::string& text) { return text; }
 template <class T>
 auto stored(const T& value) {
     if constexpr (std::is_enum_v<T>)
