@@ -71,6 +71,28 @@ def logprobs(engine):
            "a biased token is forced, and its log-probability is the model's")
 
 
+def reproducible(plan):
+    """Log-probabilities to the bit: alone, from a cached prefix, and in chunks beside others that come and go."""
+    prompt = [1] + [40, 7, 300, 12] * 20
+
+    def told(request):
+        return [(t.id, t.logprob) for t in request.result()[0].logprobs]
+
+    def ask(engine, **other):
+        return engine.generate(prompt, max_new_tokens=16, logprobs=0, ignore_eos=True, **other)
+
+    with cleave.Engine(plan, reproducible=True) as engine:
+        first = told(ask(engine))
+        expect(told(ask(engine)) == first, "a cached prefix changes no bit")
+        expect(engine.statistics["prefix_hits"] >= 64, "the prompt's full blocks were found")
+    with cleave.Engine(plan, reproducible=True, token_budget=7, groups=2, overcommit=True) as engine:
+        others = [engine.generate([n, 5, 9] * (n + 2), max_new_tokens=9 * n, ignore_eos=True) for n in range(1, 5)]
+        asked = [ask(engine, salt=n) for n in range(3)]
+        expect([told(request) for request in asked] == [first] * 3, "company and chunks change no bit")
+        for request in others:
+            request.result()
+
+
 def main():
     graph = cleave.Graph.load(root / "models" / "bundled")
     plan = cleave.Plan(graph, cleave.Machine("host[0-1]"), pipeline_stages=2, batch=4, context=256, prefill_chunk=32)
@@ -90,6 +112,7 @@ def main():
         expect(statistics["blocks_free"] + statistics["blocks_cached"] == statistics["blocks"], "every block is back")
         expect(statistics["finished_cancelled"] == 3 and statistics["finished_fault"] == 0, "ends are counted")
         raises(cleave.Error, "takes no more requests", lambda: engine.generate([1]))
+    reproducible(plan)
     for failure in failures:
         print("does not hold:", failure)
     return 1 if failures else 0

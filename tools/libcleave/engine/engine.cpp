@@ -186,6 +186,7 @@ cleave_status cleave_engine_new(const cleave_plan* plan, const cleave_engine_opt
         });
         runtime::SessionOptions session;
         session.threads = given.threads;
+        session.compile.reproducible = given.reproducible != 0;
         made->session = std::make_unique<runtime::Session>(made->plan, session);
         made->runner = std::make_unique<runtime::SessionRunner>(*made->session);
         made->engine = std::make_unique<runtime::Engine>(

@@ -35,6 +35,9 @@ typedef struct cleave_engine_options {
     int64_t groups;       /* passes in flight, each of other sequences; 0: by the plan's costs */
     int64_t max_queue;    /* requests that wait; 0: 1024 */
     int64_t token_budget; /* of a pass; 0: what the plan has room for */
+    int32_t reproducible; /* 1: on hosts a request's logits have the same bits alone, in company, in
+                             chunks of any size, from a cached prefix and after a preemption; passes
+                             of up to 8 tokens are slower */
 } cleave_engine_options;
 
 /* Opens the plan's devices, compiles its kernels and loads its weights. The plan is copied.

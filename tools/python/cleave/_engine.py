@@ -118,13 +118,14 @@ class Engine:
     _handle = None
 
     def __init__(self, plan, *, tokenizer=None, threads=0, overcommit=False, share_prefixes=True, groups=0, max_queue=0,
-                 token_budget=0):
-        """`tokenizer`: a file or folder; None: beside the model; "": none."""
+                 token_budget=0, reproducible=False):
+        """`tokenizer`: a file or folder; None: beside the model; "": none. `reproducible`: on hosts a request's logits
+        have the same bits whatever runs beside it; passes of up to 8 tokens are slower."""
         if not _e.has_engine:
             raise _abi.Error(f"{_abi.lib._name} has no engine: name libcleave_engine.so in CLEAVE_LIBRARY")
         options = _abi.sized(_e.EngineOptions, tokenizer=_abi.text(tokenizer), threads=threads, overcommit=overcommit,
                              no_prefix_sharing=not share_prefixes, groups=groups, max_queue=max_queue,
-                             token_budget=token_budget)
+                             token_budget=token_budget, reproducible=reproducible)
         self._requests, self._numbers, self._lock = {}, itertools.count(1), threading.Lock()
         self._callback = _e.Callback(self._take)
         handle = c.c_void_p()

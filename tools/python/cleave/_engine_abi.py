@@ -9,7 +9,7 @@ from . import _abi
 class EngineOptions(c.Structure):
     _fields_ = [("struct_size", c.c_size_t), ("tokenizer", c.c_char_p), ("threads", c.c_int32),
                 ("overcommit", c.c_int32), ("no_prefix_sharing", c.c_int32), ("groups", c.c_int64),
-                ("max_queue", c.c_int64), ("token_budget", c.c_int64)]
+                ("max_queue", c.c_int64), ("token_budget", c.c_int64), ("reproducible", c.c_int32)]
 
 
 class TokenLogprob(c.Structure):
