@@ -99,6 +99,12 @@ runtime::SessionOptions checked_options() {
     return options;
 }
 
+runtime::SessionOptions reproducible_options() {
+    runtime::SessionOptions options = checked_options();
+    options.compile.reproducible = true;
+    return options;
+}
+
 runtime::SessionOptions options_for_fakes() {
     runtime::SessionOptions options;
     options.poison = true;

@@ -40,6 +40,8 @@ planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t pr
 
 // Options of a session in poisoned memory that records its trace.
 runtime::SessionOptions checked_options();
+// These, with CompileOptions::reproducible.
+runtime::SessionOptions reproducible_options();
 // Options of a session on the fakes of the vendors' drivers (tests/runtime_fakes), in poisoned
 // memory.
 runtime::SessionOptions options_for_fakes();
