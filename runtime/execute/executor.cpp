@@ -224,9 +224,10 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
 
 Executor::~Executor() = default;
 
-Ticket Executor::submit(Batch batch, PassResults wanted) {
+Ticket Executor::submit(Batch batch, PassResults wanted, bool taken_next) {
     impl_->check(batch);
-    return impl_->ring->submit(impl_->pass_of(std::move(batch), wanted));
+    return impl_->ring->submit(impl_->pass_of(std::move(batch), wanted),
+                               taken_next && impl_->workers.size() == 1);
 }
 
 PassResult Executor::take() { return impl_->take(); }

@@ -36,7 +36,7 @@ struct Served {
 
     planner::Plan plan;
     runtime::Session session;
-    runtime::SessionRunner runner{session};
+    runtime::SessionRunner runner{session, true};
 };
 
 // The tokens of prompt number `number`, the same each time, unlike those of other numbers.
@@ -50,7 +50,6 @@ public:
         Clock::time_point sent;
         std::vector<Clock::time_point> tokens;
         int64_t passes = 0;  // that ended from its sending to its first token
-        bool has_ended = false;
     };
 
     explicit Load(Served& served, const runtime::SchedulerOptions& options = {});
@@ -69,6 +68,7 @@ private:
     std::condition_variable changed_;
     std::vector<Told> told_;
     size_t open_ = 0;
+    size_t watched_ = 0, watched_tokens_ = 0;  // whom wait_for() waits for
     std::string fault_;
     runtime::Engine engine_;  // last: its thread uses all of this
 };
