@@ -122,7 +122,7 @@ Kernel make_product(const QkvSpec& s, GpuStub& stub) {
     planner::ProductShape shape{s.in, s.q_heads * dim + kv_heads * (dim + v_dim),
                                 stub.target.max_tokens};
     shape.head = std::max(dim, v_dim);
-    shape.whole_head = s.q_norm || s.k_norm;
+    shape.whole_head = s.q_norm || s.k_norm || s.slab.has_scales();
     set_format(s.q, "q, k and v", shape);
     shape.prepared = s.prepared;
     write_product(stub, shape, RowCount::kTokens, has_factors(s, s.q, stub));

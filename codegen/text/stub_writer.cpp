@@ -57,12 +57,7 @@ void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
     w.constant("kVHeadDim", slab.v_head_dim);
     w.constant("kSlabHeads", slab.heads);
     w.constant("kSlabOffset", first_head);
-    if (slab.has_scales())
-        throw UserError(
-            "kernels cannot read the KV cache as {}: they read f32, f16 and bf16; choose one with "
-            "$kv_dtype",
-            slab.dtype);
-    w.type("Kv", element_type(slab.dtype, "the KV cache"));
+    w.type("Kv", slab.dtype == DType::kInt8 ? "int8" : element_type(slab.dtype, "the KV cache"));
 }
 
 void write_block_table(StubWriter& w) {

@@ -87,7 +87,7 @@ ProductShape product_shape(const Plan& plan, const Compute& c, int64_t tokens) {
             const Op& op = plan.graph.op(id);
             return op.kind == OpKind::kRmsNorm && op.as<RmsNormAttrs>().group == slab.head_dim;
         });
-        shape.whole_head = norms > 0;
+        shape.whole_head = norms > 0 || has_kv_scales(plan.workload.kv_dtype.value_or(DType::kF32));
     }
     return shape;
 }

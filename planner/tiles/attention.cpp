@@ -11,28 +11,37 @@ namespace {
 // Keys that warpgroups attend to at once.
 constexpr int64_t kWarpgroupKeys = 64;
 
+// A cache of 8 bits is staged as f16, with two scales of f32 a key.
+bool is_scaled(const AttentionShape& s) { return s.element_bytes == 1; }
+int64_t staged_bytes(const AttentionShape& s) { return is_scaled(s) ? 2 : s.element_bytes; }
+constexpr int64_t kScaleBytes = 2 * 4;
+
 // Prefill: queries, keys and values, and a warp's probabilities, each row padded.
 int64_t prefill_shared_bytes(const AttentionShape& s, int64_t queries, int64_t keys) {
-    int64_t pad = padding(s.element_bytes), dim = round_up(s.head_dim, 16),
+    int64_t pad = padding(staged_bytes(s)), dim = round_up(s.head_dim, 16),
             v_dim = round_up(s.v_head_dim, 16);
     int64_t elements =
         (queries + keys) * (dim + pad) + v_dim * (keys + pad) + queries * (keys + pad);
-    return elements * s.element_bytes;
+    return elements * staged_bytes(s) + (is_scaled(s) ? kScaleBytes * keys : 0);
 }
 
-// By warpgroups: queries, and two halves of keys and values, in panels of 64 features.
+// By warpgroups: queries, and two halves of keys and values, in panels of 64 features; of 8 bits
+// one, and what is copied while it is multiplied.
 int64_t warpgroup_prefill_bytes(const AttentionShape& s, int64_t queries) {
     int64_t dim = round_up(s.head_dim, kWarpgroupDepth),
             v_dim = round_up(s.v_head_dim, kWarpgroupDepth);
-    int64_t elements = queries * dim + 2 * kWarpgroupKeys * (dim + v_dim);
-    return elements * s.element_bytes + kSwizzleBytes - 16;
+    const int64_t halves = is_scaled(s) ? 1 : 2;
+    int64_t elements = queries * dim + halves * kWarpgroupKeys * (dim + v_dim);
+    const int64_t copied =
+        is_scaled(s) ? kWarpgroupKeys * (s.head_dim + s.v_head_dim + 2 * kScaleBytes) : 0;
+    return elements * staged_bytes(s) + copied + kSwizzleBytes - 16;
 }
 
 // Whether warpgroups attend: on a device that has them, 64 queries (or several times that) and 64
-// keys of 16 bits, in whole groups of 8 features, 256 at most for values (the sums of a thread),
-// where both halves of the keys fit in shared memory.
+// keys of 16 bits (staged ones), in whole groups of 8 features, 256 at most for values (the sums of
+// a thread), where both halves of the keys fit in shared memory.
 bool attends_by_warpgroups(const DeviceLimits& limits, const AttentionShape& s, const Tile& tile) {
-    return s.warpgroups && s.element_bytes == 2 && tile.tokens >= kWarpgroupTokens &&
+    return s.warpgroups && staged_bytes(s) == 2 && tile.tokens >= kWarpgroupTokens &&
            tile.tokens % kWarpgroupTokens == 0 && tile.depth == kWarpgroupKeys &&
            s.head_dim % 8 == 0 && s.v_head_dim % 8 == 0 && s.v_head_dim <= 256 &&
            warpgroup_prefill_bytes(s, tile.tokens) <= limits.shared_memory_per_block;
@@ -128,7 +137,8 @@ Tile decode_tile(const DeviceLimits& limits, const AttentionShape& s) {
 }  // namespace
 
 int64_t attention_lanes(const DeviceLimits& limits, const AttentionShape& s) {
-    int64_t loads = ceil_div(s.head_dim, load_width(s.element_bytes, s.head_dim));
+    // A lane takes 8 elements at once, at most: more would be registers of queries and sums.
+    int64_t loads = ceil_div(s.head_dim, load_width(staged_bytes(s), s.head_dim));
     return std::min(warp_of(limits), power_of_two_from(loads));
 }
 

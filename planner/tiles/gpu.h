@@ -22,7 +22,7 @@ struct ProductShape {
     int64_t element_bytes = 4;  // of a weight
     int64_t per_feature = 1;    // rows of weights for an output feature: 2 for gate and up
     int64_t head = 0;           // features of a head, which no block crosses; 0: none
-    bool whole_head = false;    // a head may not be cut either
+    bool whole_head = false;    // a head may not be cut: its norm, or its scale in an 8-bit cache
     int64_t code_bits = 0;      // of a quantised matrix: 4 or 8; 0: plain elements
     int64_t staged_bytes = 0;   // of a weight in shared memory; 0: element_bytes
     bool warpgroups = false;    // the device multiplies 16-bit tiles by warpgroups
@@ -95,7 +95,7 @@ struct AttentionShape {
     int64_t kv_heads = 1;  // that they read
     int64_t group = 1;     // query heads of a KV head
     int64_t head_dim = 0, v_head_dim = 0;
-    int64_t element_bytes = 4;  // of the cache
+    int64_t element_bytes = 4;  // of the cache; 1: with scales, and staged as 2
     int64_t tokens = 1;         // most of a launch
     int64_t context = 1;
     bool prefill = false;
@@ -105,9 +105,9 @@ struct AttentionShape {
 
 // Decode: `rows` query heads of a KV head together, `splits` of the keys, `tokens` 1. Prefill:
 // `tokens` queries, `depth` keys at once; where no such tile fits, that of decode. By warpgroups on
-// a device that has them: 64 queries each and 64 keys, where the cache has 16 bits, heads are whole
-// groups of 8 features, 256 at most for values (the sums of a thread), and both halves of the keys
-// fit in shared memory.
+// a device that has them: 64 queries each and 64 keys, where the cache has 16 or 8 bits, heads are
+// whole groups of 8 features, 256 at most for values (the sums of a thread), and both halves of the
+// keys fit in shared memory.
 Tile attention_tile(const DeviceLimits& limits, const AttentionShape& shape);
 // As smaller_product_tile; it takes the same arguments and scratch.
 std::optional<Tile> smaller_attention_tile(const DeviceLimits& limits, const AttentionShape& shape,

@@ -47,6 +47,31 @@ constexpr float kLift = 0.0f;
 template <>
 constexpr float kLift<f16> = 14.0f;
 
+// The scales of staged values of 8 bits. Weights become f16 times their value's scale, which may be
+// any number: sums, and weights with them, are divided by the power of two from the largest scale
+// so far on, which write() multiplies by. Of powers of two, no bit of a sum depends on which it
+// was.
+template <class C>
+struct ValueScales {
+    static constexpr int kKeys = int(C::kKeys);
+    float unit = as_float(17u << 23);  // 2^-110
+
+    // By each warp, before the staged keys' weights: what the sums so far are to be multiplied by.
+    DEVICE float take(const float* scales) {
+        float largest = 0.0f;
+        for (int j = lane(); j < kKeys; j += WARP)
+            if (scales[j] < kInfinity) largest = max(largest, scales[j]);
+        largest = warp_max(largest);
+        const float before = unit;
+        unit = max(unit, as_float((as_u32(largest) + 0x7fffffu) & 0xff800000u));
+        return before * inverse_factor(unit);
+    }
+    // A weight, 0 where the key is not seen, whatever its scale is.
+    DEVICE float weight(float p, float scale, bool seen) const {
+        return seen ? p * (scale * inverse_factor(unit)) : 0.0f;
+    }
+};
+
 // Copies of a thread for which stage_rows reads the block table at once.
 #if defined(CLEAVE_HIP)
 constexpr int kStagedAtOnce = 4;

@@ -4,7 +4,8 @@
 // value between them and take keys in turn, kAhead at a time, each group of lanes with a softmax of
 // its own (Milakov and Gimelshein, arXiv 1805.02867); groups meet by shuffles, warps in shared
 // memory, parts in scratch, where the last block to arrive adds them up (Dao et al.,
-// "Flash-Decoding"). No barrier while keys are read.
+// "Flash-Decoding"). No barrier while keys are read. The scale of a key of 8 bits multiplies its
+// score, that of a value its weight.
 //
 // Config: kHeadDim, kVHeadDim, kQHeads, kFirstHead (number of the first, counted from the slab's
 // first group), kGroup, kSlabHeads, kScale, kWindow (0: none), kSoftcap (0: none), Kv, X, kQStride,
@@ -25,7 +26,8 @@ struct DecodeTile {
     static constexpr int kLanes = int(C::kLanes), kHeads = int(C::kTogether);
     static constexpr int kWarps = int(C::kThreads) / WARP, kInWarp = WARP / kLanes;
     static constexpr int kGroups = kWarps * kInWarp;  // that take keys in turn
-    static constexpr int kWidth = load_width<T>(C::kHeadDim), kVWidth = load_width<T>(C::kVHeadDim);
+    static constexpr bool kScaled = KvElement<T>::kScaled;
+    static constexpr int kWidth = kv_width<T>(C::kHeadDim), kVWidth = kv_width<T>(C::kVHeadDim);
     static constexpr int kSlices = int(ceil_div<i64>(C::kHeadDim, kWidth* kLanes));
     static constexpr int kVSlices = int(ceil_div<i64>(C::kVHeadDim, kVWidth* kLanes));
     static constexpr int kAhead = kHeads * (kSlices * kWidth + kVSlices * kVWidth) <= 64 ? 4 : 2;
@@ -68,19 +70,25 @@ struct DecodeTile {
     DEVICE void take(const Rows& rows, int key, int end) {
         Floats<kWidth> k[kAhead][kSlices];
         Floats<kVWidth> v[kAhead][kVSlices];
+        float k_scale[kAhead], v_scale[kAhead];
 #pragma unroll
         for (int n = 0; n < kAhead; ++n) {
             int position = min(key + n * kGroups, end - 1);
             const i32 block = rows.block(position);
             const T *keys = rows.key(block, position), *values = rows.value(block, position);
-            if (sub() == 0) rows.check_key(keys), rows.check_value(values);
+            if (sub() == 0) rows.check_key(block, position), rows.check_value(block, position);
+            k_scale[n] = v_scale[n] = 1.0f;
+            if constexpr (kScaled) {
+                k_scale[n] = *rows.key_scale(block, position);
+                v_scale[n] = *rows.value_scale(block, position);
+            }
 #pragma unroll
             for (int s = 0; s < kSlices; ++s)
-                k[n][s] = load_floats<kWidth>(keys + min(column(s), int(C::kHeadDim) - kWidth));
+                k[n][s] = load_elements<kWidth>(keys + min(column(s), int(C::kHeadDim) - kWidth));
 #pragma unroll
             for (int s = 0; s < kVSlices; ++s)
                 v[n][s] =
-                    load_floats<kVWidth>(values + min(v_column(s), int(C::kVHeadDim) - kVWidth));
+                    load_elements<kVWidth>(values + min(v_column(s), int(C::kVHeadDim) - kVWidth));
         }
 #pragma unroll
         for (int h = 0; h < kHeads; ++h) {
@@ -93,6 +101,7 @@ struct DecodeTile {
 #pragma unroll
                     for (int i = 0; i < kWidth; ++i) dot = fma(q[h][s][i], k[n][s][i], dot);
                 dot = group_sum<kLanes>(dot);
+                if constexpr (kScaled) dot *= k_scale[n];
                 score[n] = key + n * kGroups < end ? capped<C>(dot) : -kInfinity;
                 next = max(next, score[n]);
             }
@@ -107,6 +116,7 @@ struct DecodeTile {
             for (int n = 0; n < kAhead; ++n) {
                 float p = rescale(score[n], next);
                 total[h] += p;
+                if constexpr (kScaled) p *= v_scale[n];
 #pragma unroll
                 for (int s = 0; s < kVSlices; ++s)
 #pragma unroll

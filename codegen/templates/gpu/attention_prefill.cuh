@@ -3,7 +3,8 @@
 // sequence and one query head, and streams the keys and values that they see through shared memory,
 // kKeys at a time, once for all of them; a warp owns 16 queries and keeps their sums and softmax in
 // registers (Dao, "FlashAttention-2", arXiv 2307.08691). Products are 16 x 16 tiles in the cache's
-// type. Values are staged transposed, so that both products read rows.
+// type, or in f16 where the cache has 8 bits: scales of keys multiply scores, and those of values
+// the weights. Values are staged transposed, so that both products read rows.
 //
 // Config: as attention_decode.cuh's, kQueries, kKeys (multiples of 16) in place of its last four.
 // Grid: [tiles of kQueries over all sequences, kQHeads]; sequences that end within a tile leave
@@ -17,8 +18,9 @@ namespace cleave {
 
 template <class C>
 struct PrefillTile {
-    using T = typename C::Kv;
-    using Rows = KvRows<C, const T>;
+    using Kv = typename C::Kv;
+    using T = typename KvElement<Kv>::Staged;
+    using Rows = KvRows<C, const Kv>;
     using M = MatrixTile<T>;
     static constexpr int kQueries = int(C::kQueries), kKeys = int(C::kKeys);
     static constexpr int kThreads = int(C::kThreads);
@@ -26,8 +28,10 @@ struct PrefillTile {
     static constexpr int kDim = round_up(kHeadDim, 16), kVDim = round_up(kVHeadDim, 16);
     static constexpr int kStride = kDim + row_padding<T>();    // of queries and keys
     static constexpr int kVStride = kKeys + row_padding<T>();  // of values and probabilities
+    static constexpr bool kScaled = KvElement<Kv>::kScaled;
     static constexpr i64 kSharedBytes =
-        (i64(kQueries + kKeys) * kStride + i64(kVDim + kQueries) * kVStride) * i64(sizeof(T));
+        (i64(kQueries + kKeys) * kStride + i64(kVDim + kQueries) * kVStride) * i64(sizeof(T)) +
+        (kScaled ? 8 * kKeys : 0);
     static_assert(kThreads == kQueries / 16 * WARP);
     // Steps of depth side by side. AMD's compiler loads for all of them first, which is more than
     // the registers hold where multiply-adds take 16 floats for each tile (gfx906: 256 registers
@@ -37,7 +41,7 @@ struct PrefillTile {
 #else
     static constexpr int kInFlight = turns(2);
 #endif
-    static constexpr int kWidth = load_width<T>(kHeadDim), kVWidth = load_width<T>(kVHeadDim);
+    static constexpr int kWidth = kv_width<Kv>(kHeadDim), kVWidth = kv_width<Kv>(kVHeadDim);
     static constexpr int kXWidth = load_width<float>(kHeadDim);
 
     T* queries;  // [kQueries, kStride]
@@ -45,6 +49,8 @@ struct PrefillTile {
     T* values;   // [kVDim, kVStride]: transposed
     T* weights;  // [kQueries, kVStride]: of this tile's keys, lifted, before division by their
                  // total
+    float *key_scales, *value_scales;  // [kKeys], where elements have scales
+    ValueScales<C> value_unit;
     typename M::C sum[kVDim / 16];
     float top[M::kRowSlots], total[M::kRowSlots];
     i64 first[M::kRowSlots], last[M::kRowSlots];  // keys that the row sees: [first, last)
@@ -53,7 +59,9 @@ struct PrefillTile {
         : queries(shared),
           keys(queries + kQueries * kStride),
           values(keys + kKeys * kStride),
-          weights(values + kVDim * kVStride) {}
+          weights(values + kVDim * kVStride),
+          key_scales(reinterpret_cast<float*>(weights + kQueries * kVStride)),
+          value_scales(key_scales + kKeys) {}
 
     static DEVICE int my_row() { return warp() * 16; }
 
@@ -91,19 +99,27 @@ struct PrefillTile {
         constexpr int kRuns = kHeadDim / kWidth, kVRuns = kVHeadDim / kVWidth;
         auto copy_key = [&](int i, int position, i32 block, bool valid) {
             const int j = i / kRuns, d = i % kRuns * kWidth;
-            const T* row = rows.key(block, position);
-            if (d == 0 && valid) rows.check_key(row);
+            const Kv* row = rows.key(block, position);
+            if (d == 0 && valid) rows.check_key(block, position);
             constexpr int kBytes = kWidth * int(sizeof(T));
-            if constexpr (kBytes >= 4)
+            if constexpr (kScaled) {
+                if (d == 0) async_copy<4>(key_scales + j, rows.key_scale(block, position), valid);
+                const Vector<T, kWidth> v = load_staged<kWidth>(row + d);
+                store_vector(keys + j * kStride + d, valid ? v : Vector<T, kWidth>{});
+            } else if constexpr (kBytes >= 4) {
                 async_copy<kBytes>(keys + j * kStride + d, row + d, valid);
-            else
+            } else {
                 keys[j * kStride + d] = valid ? row[d] : T{};
+            }
         };
         auto copy_value = [&](int i, int position, i32 block, bool valid) {
             const int j = i % kKeys, d = i / kKeys * kVWidth;
-            const T* row = rows.value(block, position);
-            if (d == 0) rows.check_value(row);
-            Vector<T, kVWidth> v = load_vector<kVWidth>(row + d);
+            const Kv* row = rows.value(block, position);
+            if (d == 0) rows.check_value(block, position);
+            if constexpr (kScaled)
+                if (d == 0)
+                    async_copy<4>(value_scales + j, rows.value_scale(block, position), valid);
+            const Vector<T, kVWidth> v = load_staged<kVWidth>(row + d);
 #pragma unroll
             for (int n = 0; n < kVWidth; ++n) values[(d + n) * kVStride + j] = valid ? v[n] : T{};
         };
@@ -112,6 +128,7 @@ struct PrefillTile {
         async_commit();
         stage_rows<kKeys * kVRuns, kThreads>(
             rows, key, end, [](int i) { return i % kKeys; }, copy_value);
+        if constexpr (kScaled) async_commit();
         async_wait<0>();
     }
 
@@ -136,6 +153,7 @@ struct PrefillTile {
             for (int i = 0; i < M::kC; ++i) {
                 i64 k = key + n * 16 + M::c_col(lane(), i);
                 int r = M::row_slot(i);
+                if constexpr (kScaled) s[n].v[i] *= key_scales[n * 16 + M::c_col(lane(), i)];
                 s[n].v[i] = k >= first[r] && k < last[r] ? capped<C>(s[n].v[i]) : -kInfinity;
                 next[r] = max(next[r], s[n].v[i]);
             }
@@ -147,14 +165,21 @@ struct PrefillTile {
             top[r] = next[r];
             total[r] *= keep[r];
         }
+        if constexpr (kScaled) {
+            const float smaller = value_unit.take(value_scales);
+#pragma unroll
+            for (int r = 0; r < M::kRowSlots; ++r) keep[r] *= smaller;
+        }
 #pragma unroll
         for (int n = 0; n < kKeys / 16; ++n)
 #pragma unroll
             for (int i = 0; i < M::kC; ++i) {
+                const int column = n * 16 + M::c_col(lane(), i);
                 float p = rescale(s[n].v[i], top[M::row_slot(i)] - kLift<T>);
                 total[M::row_slot(i)] += p;
-                weights[(my_row() + M::c_row(lane(), i)) * kVStride + n * 16 +
-                        M::c_col(lane(), i)] = from_float<T>(p);
+                if constexpr (kScaled)
+                    p = value_unit.weight(p, value_scales[column], s[n].v[i] != -kInfinity);
+                weights[(my_row() + M::c_row(lane(), i)) * kVStride + column] = from_float<T>(p);
             }
 #pragma unroll
         for (int n = 0; n < kVDim / 16; ++n)
@@ -176,6 +201,10 @@ struct PrefillTile {
 #pragma unroll
         for (int r = 0; r < M::kRowSlots; ++r)
             total[r] = reciprocal(group_sum<M::kRowLanes>(total[r]));
+        if constexpr (kScaled) {
+#pragma unroll
+            for (int r = 0; r < M::kRowSlots; ++r) total[r] *= value_unit.unit;
+        }
 #pragma unroll
         for (int n = 0; n < kVDim / 16; ++n)
 #pragma unroll
@@ -192,7 +221,7 @@ template <class C>
 DEVICE void attention_prefill(const AttentionArgs<C>& a) {
     using P = PrefillTile<C>;
     static_assert(P::kSharedBytes <= C::kSharedBytes, "the tile claims what the kernel uses");
-    DYNAMIC_SHARED(typename C::Kv, shared);
+    DYNAMIC_SHARED(typename P::T, shared);
     const PrefillWork<C> work(a);
     if (work.tokens == 0) return;
     P p(shared);

@@ -116,24 +116,54 @@ DEVICE void rope(const typename C::X* x, const float* table, i64 context, const 
     });
 }
 
+// Rows of 8 bits: a warp takes heads of k, then of v.
+template <class C>
+DEVICE void append_scaled(const typename C::X* k, const typename C::X* v,
+                          const KvCache<C, typename C::Kv>& cache, i32 position, i64 slot) {
+    const i64 t = my_row<C>();
+    constexpr int kWarps = int(C::kThreads) / WARP, kHeads = int(C::kKvHeads);
+    const int first = block_x() % int(C::kBlocks) * kWarps + warp();
+    for (int i = first; i < 2 * kHeads; i += int(C::kBlocks) * kWarps) {
+        const int head = i % kHeads;
+        const auto rows = cache.rows(slot, C::kSlabOffset + head);
+        const i32 block = rows.block(position);
+        if (i < kHeads) {
+            const typename C::X* from = k + t * C::kKStride + C::kKOffset + head * C::kHeadDim;
+            write_scaled_row<int(C::kHeadDim), kv_run<C>()>(
+                rows.key(block, position), rows.key_scale(block, position),
+                [&](int f) { return to_float(from[f]); });
+        } else {
+            const typename C::X* from = v + t * C::kVStride + C::kVOffset + head * C::kVHeadDim;
+            write_scaled_row<int(C::kVHeadDim), kv_run<C>()>(
+                rows.value(block, position), rows.value_scale(block, position),
+                [&](int f) { return to_float(from[f]); });
+        }
+    }
+}
+
 // Features of all heads of k, then of all heads of v.
 template <class C>
 DEVICE void kv_append(const typename C::X* k, const typename C::X* v, typename C::Kv* kv,
                       i64 num_blocks, const i32* blocks, i64 blocks_per_slot, const i32* positions,
                       const i32* slots) {
-    each_feature<C>([&](i64 t, i64 i) {
-        const KvCache<C, typename C::Kv> cache{kv, num_blocks, blocks, blocks_per_slot};
-        constexpr i64 kKeys = C::kKvHeads * C::kHeadDim;
-        bool is_key = i < kKeys;
-        i64 f = is_key ? i : i - kKeys, dim = is_key ? C::kHeadDim : C::kVHeadDim;
-        const typename C::X* from =
-            is_key ? k + t * C::kKStride + C::kKOffset + f : v + t * C::kVStride + C::kVOffset + f;
-        const auto rows = cache.rows(slots[t], C::kSlabOffset + f / dim);
-        const i32 block = rows.block(positions[t]);
-        auto* row = is_key ? rows.key(block, positions[t]) : rows.value(block, positions[t]);
-        write_run<int(C::kRun)>(row + f % dim, load_floats<int(C::kRun)>(from));
-        kv_wrote(row + f % dim, int(C::kRun));
-    });
+    const KvCache<C, typename C::Kv> cache{kv, num_blocks, blocks, blocks_per_slot};
+    if constexpr (KvElement<typename C::Kv>::kScaled) {
+        const i64 row = my_row<C>();
+        append_scaled<C>(k, v, cache, positions[row], slots[row]);
+    } else {
+        each_feature<C>([&](i64 t, i64 i) {
+            constexpr i64 kKeys = C::kKvHeads * C::kHeadDim;
+            bool is_key = i < kKeys;
+            i64 f = is_key ? i : i - kKeys, dim = is_key ? C::kHeadDim : C::kVHeadDim;
+            const typename C::X* from = is_key ? k + t * C::kKStride + C::kKOffset + f
+                                               : v + t * C::kVStride + C::kVOffset + f;
+            const auto rows = cache.rows(slots[t], C::kSlabOffset + f / dim);
+            const i32 block = rows.block(positions[t]);
+            auto* row = is_key ? rows.key(block, positions[t]) : rows.value(block, positions[t]);
+            write_run<int(C::kRun)>(row + f % dim, load_floats<int(C::kRun)>(from));
+            kv_wrote(row + f % dim, int(C::kRun));
+        });
+    }
 }
 
 template <class C, class... Others>

@@ -344,6 +344,7 @@ struct Gemm {
         return 1.0f;
     }
     DEVICE float at(int t, int j) const { return c[t * kCStride + j]; }
+    DEVICE void set(int t, int j, float v) { c[t * kCStride + j] = v; }
     // From j on, a multiple of N.
     template <int N>
     DEVICE Floats<N> run_at(int t, int j) const {

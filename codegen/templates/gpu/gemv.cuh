@@ -247,6 +247,7 @@ struct Gemv {
         return rsqrt(total * (1.0f / float(C::kIn)) + C::kEpsilon);
     }
     DEVICE float at(int t, int j) const { return c[t * kCStride + j]; }
+    DEVICE void set(int t, int j, float v) { c[t * kCStride + j] = v; }
     template <int N>
     DEVICE Floats<N> run_at(int t, int j) const {
         static_assert(N == 1);

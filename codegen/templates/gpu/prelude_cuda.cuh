@@ -46,6 +46,19 @@ DEVICE u16 float_to_f16(float v) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
     return bits;
 }
+DEVICE u32 fma_f16_pair(u32 a, u32 b, u32 c) {
+    u32 v;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
+    return v;
+}
+#if CLEAVE_SM >= 89
+#define CLEAVE_F8_CONVERSION 1
+DEVICE u32 f8e4m3_pair_to_f16(u16 pair) {
+    u32 v;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(v) : "h"(pair));
+    return v;
+}
+#endif
 DEVICE float sqrt(float x) {
     float v;
     asm("sqrt.rn.f32 %0, %1;" : "=f"(v) : "f"(x));

@@ -49,6 +49,12 @@ DEVICE float f16_to_float(u16 bits) {
     return static_cast<float>(__builtin_bit_cast(_Float16, bits));
 }
 DEVICE u16 float_to_f16(float v) { return __builtin_bit_cast(u16, static_cast<_Float16>(v)); }
+typedef _Float16 HalfPair __attribute__((ext_vector_type(2)));
+DEVICE u32 fma_f16_pair(u32 a, u32 b, u32 c) {
+    return __builtin_bit_cast(u32,
+                              __builtin_bit_cast(HalfPair, a) * __builtin_bit_cast(HalfPair, b) +
+                                  __builtin_bit_cast(HalfPair, c));
+}
 DEVICE float sqrt(float x) { return __builtin_amdgcn_sqrtf(x); }
 DEVICE float rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
 DEVICE float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }

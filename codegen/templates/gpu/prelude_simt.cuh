@@ -101,6 +101,13 @@ DEVICE float f16_to_float(u16 bits) {
     return static_cast<float>(__builtin_bit_cast(_Float16, bits));
 }
 DEVICE u16 float_to_f16(float v) { return __builtin_bit_cast(u16, static_cast<_Float16>(v)); }
+DEVICE u16 fma_f16(u32 a, u32 b, u32 c) {
+    return float_to_f16(
+        __builtin_fmaf(f16_to_float(u16(a)), f16_to_float(u16(b)), f16_to_float(u16(c))));
+}
+DEVICE u32 fma_f16_pair(u32 a, u32 b, u32 c) {
+    return fma_f16(a, b, c) | u32(fma_f16(a >> 16, b >> 16, c >> 16)) << 16;
+}
 DEVICE float sqrt(float x) { return __builtin_sqrtf(x); }
 DEVICE float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 DEVICE float reciprocal(float x) { return 1.0f / x; }

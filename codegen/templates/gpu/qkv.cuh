@@ -2,10 +2,11 @@
 // [RmsNorm] Linear q, k, v [bias] [RmsNorm q, k per head] [Rope q, k], KV append: q goes to q_out,
 // k and v straight to the cache. A block takes kRows features of one head. Rows 2p and 2p + 1 of
 // its table are a pair that rope turns together ((p, p + rotary / 2), or neighbours), so that a
-// head may be cut between any two pairs. Config: products.cuh's, kHeadDim, kVHeadDim, kQHeads,
-// kKvHeads (of this step), kSlabHeads, kSlabOffset, Weight, k{Q,K,V}Bias + {Q,K,V}Bias, kQNorm +
-// QNormWeight + kQNormEpsilon + kQNormOffset, likewise for K, kQRotary, kKRotary (0: none),
-// kInterleaved, Kv, kXStride, kXOffset, kSharedBytes.
+// head may be cut between any two pairs. Heads of a cache of 8 bits stay whole, as their scale
+// depends on all features: they go to the cache from the table, a warp a token. Config:
+// products.cuh's, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this step), kSlabHeads, kSlabOffset,
+// Weight, k{Q,K,V}Bias + {Q,K,V}Bias, kQNorm + QNormWeight + kQNormEpsilon + kQNormOffset, likewise
+// for K, kQRotary, kKRotary (0: none), kInterleaved, Kv, kXStride, kXOffset, kSharedBytes.
 #pragma once
 
 #include "kv_cache.cuh"
@@ -64,10 +65,20 @@ struct HeadPart {
     DEVICE bool is_normed() const {
         return (C::kQNorm && kind == kQuery) || (C::kKNorm && kind == kKey);
     }
+    static constexpr bool kScaled = KvElement<typename C::Kv>::kScaled;
+    static_assert(!kScaled || (C::kRows >= C::kHeadDim && C::kRows >= C::kVHeadDim));
+    // Whether its results go back to the table first.
+    DEVICE bool is_scaled() const { return kScaled && kind != kQuery; }
+
     // Feature at place j of the paired order.
     DEVICE int feature(int j) const {
         int half = rotary() / 2, pair = j / 2;
         return C::kInterleaved || pair >= half ? j : pair + j % 2 * half;
+    }
+    // Place of feature f.
+    DEVICE int place_of(int f) const {
+        int half = rotary() / 2;
+        return C::kInterleaved || f >= 2 * half ? f : f < half ? 2 * f : 2 * (f - half) + 1;
     }
     // Row of the head's feature f.
     DEVICE typename Weights<typename C::Weight>::Row row(const QkvArgs<C>& a, int f) const {
@@ -99,8 +110,7 @@ struct HeadPart {
             row[f1] = from_float<typename C::X>(v1);
             return;
         }
-        const KvCache<C, typename C::Kv> cache{a.kv, a.num_blocks, a.blocks, a.blocks_per_slot};
-        const auto rows = cache.rows(a.slots[t], C::kSlabOffset + head);
+        const auto rows = rows_of(a, t);
         const i32 position = a.positions[t];
         const i32 block = rows.block(position);
         auto* row = kind == kKey ? rows.key(block, position) : rows.value(block, position);
@@ -108,6 +118,23 @@ struct HeadPart {
         row[f1] = from_float<typename C::Kv>(v1);
         kv_wrote(row + f0, 1);
         kv_wrote(row + f1, 1);
+    }
+    DEVICE KvRows<C, typename C::Kv> rows_of(const QkvArgs<C>& a, i64 t) const {
+        const KvCache<C, typename C::Kv> cache{a.kv, a.num_blocks, a.blocks, a.blocks_per_slot};
+        return cache.rows(a.slots[t], C::kSlabOffset + head);
+    }
+    // By a warp: a token's row of 8 bits, whose features are value(place).
+    template <class Value>
+    DEVICE void store_scaled(const QkvArgs<C>& a, i64 t, const Value& value) const {
+        const auto rows = rows_of(a, t);
+        const i32 position = a.positions[t], block = rows.block(position);
+        auto feature = [&](int f) { return value(place_of(f)); };
+        if (kind == kKey)
+            write_scaled_row<int(C::kHeadDim), kv_run<C>()>(
+                rows.key(block, position), rows.key_scale(block, position), feature);
+        else
+            write_scaled_row<int(C::kVHeadDim), kv_run<C>()>(
+                rows.value(block, position), rows.value_scale(block, position), feature);
     }
 };
 
@@ -186,8 +213,19 @@ DEVICE void qkv(const QkvArgs<C>& a) {
                 v1 = v1 * cos[n] + v0 * sin[n];
                 v0 = turned;
             }
-            part.store(a, t0 + t, f0, v0, f1, v1);
+            if (part.is_scaled()) {
+                products.set(t, j, v0);
+                products.set(t, j + 1, v1);
+            } else {
+                part.store(a, t0 + t, f0, v0, f1, v1);
+            }
         }
+    }
+    if constexpr (HeadPart<C>::kScaled) {
+        if (!part.is_scaled()) return;
+        barrier();
+        for (int t = warp(); t < tokens; t += int(C::kThreads) / WARP)
+            part.store_scaled(a, t0 + t, [&](int place) { return products.at(t, place); });
     }
 }
 

@@ -327,6 +327,31 @@ TEST_CASE("attention is a warpgroup's where all of its tile fits, and a warp's o
     CHECK(tile_of(limits, 128, 128, 2, 512, false).first == false);
 }
 
+TEST_CASE("attention over an 8-bit cache has the tiles of f16, with scales and what is widened",
+          "[planner]") {
+    const DeviceLimits limits = limits_of(227, 32, 132);
+    for (int64_t dim : {64, 80, 128, 256})
+        for (int64_t tokens : {1, 40, 1024}) {
+            AttentionShape narrow{32, 8, 4, dim, dim, 1, tokens, 4096, tokens > 1, true};
+            AttentionShape wide = narrow;
+            wide.element_bytes = 2;
+            const Tile tile = attention_tile(limits, narrow), of_f16 = attention_tile(limits, wide);
+            CAPTURE(dim, tokens);
+            CHECK(tile.main_loop == of_f16.main_loop);
+            CHECK(tile.tokens == of_f16.tokens);
+            CHECK(tile.rows == of_f16.rows);
+            CHECK(tile.depth == of_f16.depth);
+            CHECK(attention_lanes(limits, narrow) == attention_lanes(limits, wide));
+            const int64_t keys = tile.depth, panel = (dim + 63) / 64 * 64;
+            // By warpgroups one half of f16 gives way to bytes and two halves of scales.
+            const int64_t more = tile.main_loop == MainLoop::kWarpgroups
+                                     ? keys * (2 * dim + 2 * 8) - 2 * keys * 2 * panel
+                                 : tokens > 1 ? 8 * keys
+                                              : 0;
+            CHECK(tile.shared_bytes == of_f16.shared_bytes + more);
+        }
+}
+
 TEST_CASE("f16 attention with rope fused stays far below the 286,720 bytes it once asked for",
           "[planner]") {
     // Heads of 128, 512 tokens, 64 KiB: the tile shrinks, however long the context.
