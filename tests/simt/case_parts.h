@@ -15,7 +15,7 @@ inline constexpr int64_t kCacheSlots = 3, kCacheContext = 150;
 
 // Bounds by what is narrowed: a product of normalised operands loses about the type's last bit.
 inline double narrowed_bound(DType dtype) {
-    return dtype == DType::kF16 ? 1e-3 : dtype == DType::kBF16 ? 8e-3 : 2e-5;
+    return dtype == DType::kF16 || is_scaled(dtype) ? 1e-3 : dtype == DType::kBF16 ? 8e-3 : 2e-5;
 }
 
 // A matrix [rows, columns] among the operands, and its values.
@@ -57,12 +57,16 @@ inline void share_first_block(SlabPlace& place, int64_t slot, int64_t other) {
 }
 // The next arguments: a slab, and its block table. Returns the slab's operand.
 inline int add_cache(Draw& draw, const codegen::SlabSpec& slab, const SlabPlace& place) {
-    int kv = draw.c.add_arg(draw("kv", slab.dtype, slab_elements(slab, place)));
+    int kv = draw.c.add_arg(random_slab(slab, place, draw.rng));
     draw.c.add_arg(place.num_blocks);
     draw.c.add_arg(GuardedBuffer::integers("blocks", place.blocks));
     draw.c.add_arg(place.blocks_per_slot);
     return kv;
 }
+
+// The result of a launch that writes those rows into the slab as it is now.
+KernelCase::Result appended(const KernelCase& c, int kv, const codegen::SlabSpec& slab,
+                            const SlabPlace& place, const std::vector<WrittenRow>& written);
 
 void bounds(KernelCase& c, const MatrixForm& form);
 

@@ -71,6 +71,10 @@ std::string compare(const KernelCase& c, double tolerance) {
     for (const KernelCase::Result& result : c.results) {
         const GuardedBuffer& got = c.operands[static_cast<size_t>(result.operand)];
         if (!got.guards_intact()) return got.name() + ": guard words have changed";
+        if (result.check) {
+            std::string wrong = result.check(got, tolerance);
+            if (!wrong.empty()) return wrong;
+        }
         const int64_t all = std::ssize(result.want), row = result.row > 0 ? result.row : all;
         for (int64_t first = 0; first < all; first += row) {
             const int64_t end = std::min(first + row, all);

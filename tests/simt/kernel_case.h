@@ -39,6 +39,8 @@ struct KernelCase {
         int operand = -1;
         std::vector<double> want;
         int64_t row = 0;  // numbers whose errors are held against their largest; 0: all
+        // Instead of `want`: what is wrong; empty: nothing.
+        std::function<std::string(const GuardedBuffer& got, double tolerance)> check = {};
     };
     std::vector<Result> results;
     DType activations = DType::kF32;  // the host knows no other

@@ -40,15 +40,18 @@ void make_sink(const AttentionSpec& s, const SlabPlace& place, GuardedBuffer& q,
     for (int64_t slot = 0; slot < kCacheSlots; ++slot)
         for (int64_t head = 0; head < s.slab.heads; ++head)
             for (int64_t position = 0; position < kCacheContext; ++position) {
-                for (int64_t d = 0; d < s.slab.head_dim; ++d) {
-                    const int64_t at = key_index(s.slab, place, slot, head, position, d);
-                    kv.set(at, d > 0          ? kv.at(at) / 8
-                               : position > 0 ? 0
-                                              : kScore / s.scale / kQuery);
-                }
-                const int64_t first = value_index(s.slab, place, slot, head, position);
+                const SlabRow key{false, slot, head, position}, value{true, slot, head, position};
+                Row features;
+                for (int64_t d = 0; d < s.slab.head_dim; ++d)
+                    features.push_back(d > 0          ? slab_at(kv, s.slab, place, key, d) / 8
+                                       : position > 0 ? 0
+                                                      : kScore / s.scale / kQuery);
+                set_row(kv, s.slab, place, key, features);
+                features.clear();
                 for (int64_t d = 0; d < s.slab.v_head_dim; ++d)
-                    kv.set(first + d, position > 0 ? kValue + kv.at(first + d) : 0);
+                    features.push_back(position > 0 ? kValue + slab_at(kv, s.slab, place, value, d)
+                                                    : 0);
+                set_row(kv, s.slab, place, value, features);
             }
 }
 
@@ -332,6 +335,57 @@ void add_quantized_cases(Cases& cases, bool host) {
     add([=] { return linear_case(kFour, 136, 40, 1, {.norm = true}, DType::kF16); });
 }
 
+// A cache of 8 bits.
+void add_scaled_cases(Cases& cases, bool host) {
+    auto add = [&](const auto& make) { cases.emplace_back(make); };
+    const RaggedBatch one = one_token();
+    const RaggedBatch few = few_tokens();
+    const RaggedBatch many = many_tokens();
+    for (DType dtype : {DType::kInt8, DType::kF8E4M3}) {
+        const bool integers = dtype == DType::kInt8;  // by turns: head norms, biases, activations
+        add([=] { return kv_append_case(host, dtype); });
+        add([=] { return qkv_case(host, DType::kF16, dtype, one, {}); });
+        add([=] { return qkv_case(host, DType::kF32, dtype, many, {.biases = integers}); });
+        add([=] {
+            return qkv_case(host, DType::kBF16, dtype, integers ? few : many,
+                            {.in = 72,
+                             .head_dim = 20,
+                             .v_head_dim = 12,
+                             .rotary = 12,
+                             .interleaved = integers,
+                             .head_norms = !integers});
+        });
+        for (bool prefill : {false, true}) {
+            const RaggedBatch& batch = prefill ? many : few;
+            add([=] { return attention_case(host, dtype, batch, {.prefill = prefill}); });
+            add([=] {
+                return attention_case(host, dtype, batch,
+                                      {.heads = 5,
+                                       .first_head = 2,
+                                       .group = 3,
+                                       .head_dim = 80,
+                                       .v_head_dim = 72,
+                                       .window = 40,
+                                       .softcap = 2.0,
+                                       .prefill = prefill});
+            });
+            add([=] {
+                return attention_case(host, dtype, batch,
+                                      {.heads = 8,
+                                       .group = 8,
+                                       .head_dim = 128,
+                                       .v_head_dim = 128,
+                                       .prefill = prefill},
+                                      integers ? DType::kF32 : DType::kBF16);
+            });
+        }
+        add([=] {
+            return attention_case(host, dtype, many,
+                                  {.head_dim = 6, .prefill = true, .sink = true});
+        });
+    }
+}
+
 // Wide heads, exchanges, copies, and prepared activations as they are made.
 void add_other_cases(Cases& cases, bool host) {
     auto add = [&](const auto& make) { cases.emplace_back(make); };
@@ -397,6 +451,7 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     add_quantized_cases(cases, host);
     add_other_cases(cases, host);
     if (!host) add_prepared_cases(cases, host);
+    if (!host) add_scaled_cases(cases, host);
     return cases;
 }
 
@@ -434,6 +489,27 @@ Cases warpgroup_plain_cases() {
         [=] {
             return attention_case(
                 false, DType::kF16, many,
+                {.head_dim = 64, .v_head_dim = 64, .prefill = true, .sink = true});
+        },
+        [=] {
+            return attention_case(
+                false, DType::kInt8, many,
+                {.heads = 2, .group = 2, .head_dim = 128, .v_head_dim = 128, .prefill = true});
+        },
+        [=] {
+            return attention_case(false, DType::kF8E4M3, many,
+                                  {.heads = 3,
+                                   .first_head = 1,
+                                   .group = 3,
+                                   .head_dim = 72,
+                                   .v_head_dim = 24,
+                                   .window = 70,
+                                   .softcap = 2.0,
+                                   .prefill = true});
+        },
+        [=] {
+            return attention_case(
+                false, DType::kInt8, RaggedBatch().add(1, 0, 130),
                 {.head_dim = 64, .v_head_dim = 64, .prefill = true, .sink = true});
         },
         [] {

@@ -2,6 +2,9 @@
 // The KV cache of GPU kernels behind its block table: what simt reports of blocks and rows, and
 // that numbers do not depend on which blocks hold a slot's positions.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -60,6 +63,7 @@ public:
 
     const std::string& name() const { return name_; }
     bool reads() const { return name_.starts_with("attention"); }
+    bool scaled() const { return is_scaled(slab().dtype); }
     std::string file() const {
         return "gpu/" + (name_ == "kv_append" ? std::string("elementwise") : name_) + ".cuh:";
     }
@@ -117,7 +121,7 @@ private:
     std::unique_ptr<runtime::Device> device_;
 };
 
-// The first rows of the table for each template, type of cache and architecture.
+// The first rows of the table for each template, architecture, and cache with or without scales.
 std::vector<CacheCase> cache_cases() {
     std::vector<CacheCase> found;
     std::set<std::string> seen;
@@ -127,8 +131,10 @@ std::vector<CacheCase> cache_cases() {
                 KernelCase c = make();
                 codegen::Kernel kernel = make_kernel(c, {arch, 8, {}});
                 const std::string name = cache_template(kernel);
-                if (name.empty() || !seen.insert(fmt::format("{} {}", arch, name)).second) continue;
-                found.emplace_back(std::move(c), std::move(kernel), arch);
+                if (name.empty()) continue;
+                CacheCase one(std::move(c), std::move(kernel), arch);
+                if (seen.insert(fmt::format("{} {} {}", arch, name, one.scaled())).second)
+                    found.push_back(std::move(one));
             }
     return found;
 }
@@ -140,10 +146,11 @@ bool says(const std::string& message, const std::string& text) {
 }  // namespace
 
 TEST_CASE("the table has each kernel that touches the KV cache", "[simt]") {
-    std::set<std::string> names;
-    for (const CacheCase& one : cache_cases()) names.insert(one.name());
+    std::set<std::string> names, scaled;
+    for (const CacheCase& one : cache_cases()) (one.scaled() ? scaled : names).insert(one.name());
     CHECK(names == std::set<std::string>{"attention_decode", "attention_prefill",
                                          "attention_warpgroups", "kv_append", "qkv"});
+    CHECK(scaled == names);
 }
 
 TEST_CASE("a block that the KV pool does not have is reported by each kernel that comes to it",
@@ -187,6 +194,66 @@ TEST_CASE("a row of the KV cache that nobody wrote is reported by each kernel th
             CHECK(says(message, "gpu/attention"));
             // What the token does not see may be missing.
             CHECK(one.run({row(position + 1), bytes}) == "");
+        }
+    }
+}
+
+TEST_CASE("a scale of the KV cache that nobody wrote is reported by each kernel that reads it",
+          "[simt]") {
+    int kernels = 0;
+    for (CacheCase& one : cache_cases()) {
+        if (!one.reads() || !one.scaled()) continue;
+        const SlabPlace place = one.place();
+        const int64_t t = one.tokens() - 1, head = one.slab().heads - 1;
+        SlabRow row{false, one.slot(t), head, one.position(t)};
+        INFO(one.name());
+        for (const bool is_value : {false, true}) {
+            row.is_value = is_value;
+            const std::string message = one.run({scale_byte(one.slab(), place, row) + 1, 1});
+            INFO(message);
+            CHECK(says(message, "row of the KV cache that was never written in kernel"));
+            CHECK(says(message, "byte 1 of a row of the KV cache of 4 bytes"));
+            CHECK(says(message, "gpu/attention"));
+            SlabRow unseen = row;
+            ++unseen.position;
+            CHECK(one.run({scale_byte(one.slab(), place, unseen), 4}) == "");
+        }
+        ++kernels;
+    }
+    CHECK(kernels == 5);
+}
+
+TEST_CASE("an 8-bit row that is no number changes what sees it alone", "[simt]") {
+    for (CacheCase& one : cache_cases()) {
+        if (!one.reads() || !one.scaled()) continue;
+        INFO(one.name());
+        const auto results = [&] {
+            REQUIRE_FALSE(says(one.run(), "in kernel"));
+            const GuardedBuffer& out = one.operand("out");
+            std::vector<double> values;
+            for (int64_t i = 0; i < out.count(); ++i) values.push_back(out.at(i));
+            return values;
+        };
+        const std::vector<double> before = results();
+        const int64_t t = one.tokens() - 1, features = std::ssize(before) / one.tokens();
+        for (const bool is_value : {false, true}) {
+            GuardedBuffer& kv = one.operand("kv");
+            const GuardedBuffer kept = kv;
+            for (int64_t head = 0; head < one.slab().heads; ++head)
+                set_scale(kv, one.slab(), one.place(),
+                          {is_value, one.slot(t), head, one.position(t)},
+                          std::numeric_limits<float>::quiet_NaN());
+            const std::vector<double> after = results();
+            for (int64_t i = 0; i < std::ssize(after); ++i) {
+                INFO("number " << i << " of " << after.size());
+                if (i / features == t)
+                    CHECK(std::isnan(after[static_cast<size_t>(i)]));
+                else
+                    CHECK(after[static_cast<size_t>(i)] == before[static_cast<size_t>(i)]);
+            }
+            std::memcpy(reinterpret_cast<void*>(kv.word()),
+                        reinterpret_cast<const void*>(kept.word()),
+                        static_cast<size_t>(kv.bytes()));
         }
     }
 }
@@ -269,18 +336,22 @@ TEST_CASE("attention has the same bits wherever the blocks of its slots are", "[
         const codegen::SlabSpec& slab = one.slab();
         const int64_t num_blocks = one.place().num_blocks;
         GuardedBuffer& kv = one.operand("kv");
-        std::vector<double> all;
-        for (int64_t i = 0; i < kv.count(); ++i) all.push_back(kv.at(i));
-        const auto reverse = [&](int64_t first, int64_t size) {
-            for (int64_t i = 0; i < slab.heads * num_blocks * size; ++i) {
-                const int64_t head = i / (num_blocks * size), block = i / size % num_blocks;
-                const int64_t to = (head * num_blocks + num_blocks - 1 - block) * size + i % size;
-                kv.set(first + to, all[static_cast<size_t>(first + i)]);
+        auto* bytes = reinterpret_cast<std::byte*>(kv.word());
+        const std::vector<std::byte> all(bytes, bytes + kv.bytes());
+        const int64_t element = dtype_bytes(slab.dtype, 1);
+        int64_t first = 0;
+        const auto reverse = [&](int64_t row_bytes) {
+            const int64_t size = SlabPlace::kBlock * row_bytes;
+            for (int64_t i = 0; i < slab.heads * num_blocks; ++i) {
+                const int64_t to = i / num_blocks * num_blocks + num_blocks - 1 - i % num_blocks;
+                std::copy_n(all.begin() + first + i * size, size, bytes + first + to * size);
             }
+            first += slab.heads * num_blocks * size;
         };
-        reverse(0, SlabPlace::kBlock * slab.head_dim);
-        reverse(slab.heads * num_blocks * SlabPlace::kBlock * slab.head_dim,
-                SlabPlace::kBlock * slab.v_head_dim);
+        reverse(slab.head_dim * element);
+        reverse(slab.v_head_dim * element);
+        for (int i = 0; one.scaled() && i < 2; ++i) reverse(4);
+        CHECK(first == kv.bytes());
         for (int64_t i = 0; i < one.operand("blocks").count(); ++i)
             one.block(i) = static_cast<int32_t>(num_blocks) - 1 - one.block(i);
         CHECK(bits() == before);

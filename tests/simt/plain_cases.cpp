@@ -3,6 +3,7 @@
 // of a plan.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -95,6 +96,36 @@ KernelCase rope_case(int64_t rotary, bool interleaved) {
     return c;
 }
 
+namespace {
+
+// Rows whose scale is no number, zero, or would be too small, among others.
+void put_edges(GuardedBuffer& k, GuardedBuffer& v) {
+    k.set(8 + 5, std::numeric_limits<double>::quiet_NaN());
+    v.set(16 + 8 + 2, -std::numeric_limits<double>::infinity());
+    for (int64_t i = 0; i < 12; ++i) k.set(2 * 32 + 8 + 12 + i, 0.0);
+    for (int64_t i = 0; i < 8; ++i) v.set(3 * 16 + i, 1e-37 * static_cast<double>(i));
+}
+
+}  // namespace
+
+KernelCase::Result appended(const KernelCase& c, int kv, const codegen::SlabSpec& slab,
+                            const SlabPlace& place, const std::vector<WrittenRow>& written) {
+    const GuardedBuffer& before = c.operands[static_cast<size_t>(kv)];
+    KernelCase::Result result{kv, {}};
+    if (is_scaled(slab.dtype)) {
+        // To the bit where rows come as they are.
+        const bool exact = c.kind == KernelKind::kKvAppend;
+        result.check = [=](const GuardedBuffer& got, double tolerance) {
+            return compare_scaled_slab(got, before, slab, place, written, exact ? 0.0 : tolerance);
+        };
+        return result;
+    }
+    GuardedBuffer after = before;
+    for (const WrittenRow& one : written) set_row(after, slab, place, one.row, one.features);
+    for (int64_t i = 0; i < after.count(); ++i) result.want.push_back(after.at(i));
+    return result;
+}
+
 KernelCase kv_append_case(bool host, DType dtype) {
     KernelCase c;
     c.name = fmt::format("kv_append {}", dtype);
@@ -115,21 +146,18 @@ KernelCase kv_append_case(bool host, DType dtype) {
     int kv = add_cache(draw, s.slab, place);
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
-    KernelCase::Result result{kv, {}};
-    for (int64_t i = 0; i < c.operand(kv).count(); ++i) result.want.push_back(c.operand(kv).at(i));
+    if (is_scaled(dtype)) put_edges(c.operand(k), c.operand(v));
+    std::vector<WrittenRow> written;
     for (int64_t t = 0; t < tokens; ++t)
         for (int64_t h = 0; h < heads; ++h) {
             int64_t slot = batch.slots[static_cast<size_t>(t)],
                     position = batch.positions[static_cast<size_t>(t)];
-            Row key = read_row(c.operand(k), t, {32, 8 + h * 12}, 12);
-            Row value = read_row(c.operand(v), t, {16, h * 8}, 8);
-            for (int64_t i = 0; i < 12; ++i)
-                result
-                    .want[static_cast<size_t>(key_index(s.slab, place, slot, 1 + h, position, i))] =
-                    key[static_cast<size_t>(i)];
-            std::copy(value.begin(), value.end(),
-                      result.want.begin() + value_index(s.slab, place, slot, 1 + h, position));
+            written.push_back(
+                {{false, slot, 1 + h, position}, read_row(c.operand(k), t, {32, 8 + h * 12}, 12)});
+            written.push_back(
+                {{true, slot, 1 + h, position}, read_row(c.operand(v), t, {16, h * 8}, 8)});
         }
+    const KernelCase::Result result = appended(c, kv, s.slab, place, written);
     c.results = {result};
     bounds(c, dtype);
     c.tolerance = narrowed_bound(dtype);

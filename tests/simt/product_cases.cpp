@@ -294,9 +294,8 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     int kv = add_cache(draw, s.slab, place);
     add_batch(c, batch);
 
-    KernelCase::Result queries{q_out, {}, o.head_dim}, cache{kv, {}};
-    if (o.head_dim == o.v_head_dim) cache.row = o.head_dim;
-    for (int64_t i = 0; i < c.operand(kv).count(); ++i) cache.want.push_back(c.operand(kv).at(i));
+    KernelCase::Result queries{q_out, {}, o.head_dim};
+    std::vector<WrittenRow> written;
     for (int64_t t = 0; t < tokens; ++t) {
         Row row = x.row(c, t, o.in);
         if (o.norm) rms_norm(row, c.operand(norm), 1e-5, 0.0);
@@ -317,14 +316,12 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
         for (int64_t h = 0; h < o.kv_heads; ++h) {
             Row key = finish(head_of(k, kb, h, o.head_dim), kn, 0.0);
             Row value = head_of(v, vb, h, o.v_head_dim);
-            int64_t v_at = value_index(s.slab, place, slot, 1 + h, position);
-            for (int64_t i = 0; i < o.head_dim; ++i)
-                cache
-                    .want[static_cast<size_t>(key_index(s.slab, place, slot, 1 + h, position, i))] =
-                    key[static_cast<size_t>(i)];
-            std::copy(value.begin(), value.end(), cache.want.begin() + v_at);
+            written.push_back({{false, slot, 1 + h, position}, std::move(key)});
+            written.push_back({{true, slot, 1 + h, position}, std::move(value)});
         }
     }
+    KernelCase::Result cache = appended(c, kv, s.slab, place, written);
+    if (o.head_dim == o.v_head_dim) cache.row = o.head_dim;
     c.results = {queries, cache};
     c.tolerance = std::max(c.tolerance, narrowed_bound(kv_dtype));
     bounds(c, form);

@@ -31,8 +31,8 @@
 // Atomics   atomic_add (u32, i32, u64, float), atomic_max, atomic_min (i32, u32), atomic_exchange,
 // atomic_cas (u32):
 //           relaxed, device scope; they give the old value. load_volatile, store_volatile
-// Pairs     fma_f16_pair(a, b, c): a * b + c of two f16 in a word each, where f16 holds a * b exactly;
-//           f8e4m3_pair_to_f16(pair) where CLEAVE_F8_CONVERSION is defined
+// Pairs     fma_f16_pair(a, b, c): a * b + c of two f16 in a word each, where f16 holds each
+//           product; f8e4m3_pair_to_f16(pair) where CLEAVE_F8_CONVERSION is defined
 // Numbers   exp2, exp, log2, rsqrt, sqrt, reciprocal, tanh, sigmoid, fma, min, max, abs, floor,
 // kInfinity Async     async_copy<4, 8 or 16>(shared, global, valid = true): zeros where not valid;
 // async_commit();

@@ -11,6 +11,7 @@
 
 #include "codegen/kernel/spec.h"
 #include "tests/codegen/support/kernel_runner.h"
+#include "tests/codegen/support/scaled_slab.h"
 
 namespace cleave::test {
 
@@ -133,11 +134,13 @@ inline int64_t value_index(const codegen::SlabSpec& s, const SlabPlace& place, i
     const int64_t row = place.block_row(slot, head, position) + position % SlabPlace::kBlock;
     return s.heads * place.num_blocks * SlabPlace::kBlock * s.head_dim + row * s.v_head_dim;
 }
+// With the scales of 8-bit elements, which are 4 of them each.
 inline int64_t slab_elements(const codegen::SlabSpec& s, const SlabPlace& place) {
-    return s.heads * place.num_blocks * SlabPlace::kBlock * (s.head_dim + s.v_head_dim);
+    return s.heads * place.num_blocks * SlabPlace::kBlock *
+           (s.head_dim + s.v_head_dim + (is_scaled(s.dtype) ? 8 : 0));
 }
 
-// NaN in every block that no slot has.
+// NaN in every block that no slot has, and in its scales.
 inline void poison_free_blocks(GuardedBuffer& kv, const codegen::SlabSpec& s,
                                const SlabPlace& place) {
     auto fill = [&](int64_t first, int64_t count) {
@@ -148,7 +151,12 @@ inline void poison_free_blocks(GuardedBuffer& kv, const codegen::SlabSpec& s,
     for (int64_t block = 0; block < place.num_blocks; ++block) {
         if (std::find(place.blocks.begin(), place.blocks.end(), block) != place.blocks.end())
             continue;
+        SlabPlace free = place;
+        free.blocks.assign(1, static_cast<int32_t>(block));
         for (int64_t head = 0; head < s.heads; ++head) {
+            for (int64_t row = 0; is_scaled(s.dtype) && row < 2 * SlabPlace::kBlock; ++row)
+                set_scale(kv, s, free, {row % 2 == 1, 0, head, row / 2},
+                          std::numeric_limits<float>::quiet_NaN());
             fill((head * place.num_blocks + block) * keys, keys);
             fill(s.heads * place.num_blocks * keys + (head * place.num_blocks + block) * values,
                  values);
@@ -165,8 +173,8 @@ inline Row attend(const codegen::AttentionSpec& s, const Row& q, const GuardedBu
     for (int64_t key = first; key <= position; ++key) {
         double score = 0.0;
         for (size_t i = 0; i < q.size(); ++i)
-            score +=
-                q[i] * kv.at(key_index(s.slab, place, slot, kv_head, key, static_cast<int64_t>(i)));
+            score += q[i] * slab_at(kv, s.slab, place, {false, slot, kv_head, key},
+                                    static_cast<int64_t>(i));
         score *= s.scale;
         if (s.softcap > 0.0) score = s.softcap * std::tanh(score / s.softcap);
         scores.push_back(score);
@@ -175,9 +183,10 @@ inline Row attend(const codegen::AttentionSpec& s, const Row& q, const GuardedBu
     for (double& score : scores) total += score = std::exp(score - top);
     Row out(static_cast<size_t>(s.slab.v_head_dim));
     for (int64_t key = first; key <= position; ++key) {
-        int64_t at = value_index(s.slab, place, slot, kv_head, key);
         double p = scores[static_cast<size_t>(key - first)] / total;
-        for (size_t i = 0; i < out.size(); ++i) out[i] += p * kv.at(at + static_cast<int64_t>(i));
+        for (size_t i = 0; i < out.size(); ++i)
+            out[i] +=
+                p * slab_at(kv, s.slab, place, {true, slot, kv_head, key}, static_cast<int64_t>(i));
     }
     return out;
 }

@@ -87,12 +87,17 @@ double GuardedBuffer::at(int64_t i) const {
         std::memcpy(&integer, data() + i * 4, 4);
         return integer;
     }
+    if (dtype_ == DType::kInt8) return static_cast<int8_t>(data()[i]);
     float value = 0.0f;
     convert_elements(dtype_, data() + i * dtype_bytes(dtype_, 1), DType::kF32, &value, 1);
     return value;
 }
 
 void GuardedBuffer::set(int64_t i, double value) {
+    if (dtype_ == DType::kInt8) {
+        data()[i] = static_cast<std::byte>(std::isnan(value) ? 0 : std::lrint(value));
+        return;
+    }
     auto narrow = static_cast<float>(value);
     convert_elements(DType::kF32, &narrow, dtype_, data() + i * dtype_bytes(dtype_, 1), 1);
 }
