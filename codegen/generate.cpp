@@ -13,8 +13,8 @@ namespace cleave::codegen {
 
 namespace {
 
-// Calls `act` with each Compute step of the device and the kernel that computes it; not with what
-// prepares a product's activations, which has a tile of its own.
+// Calls `act` with each tile of the device's Compute steps and the kernel that has it; not with
+// what prepares a product's activations, which has a tile of its own.
 template <class Plan, class Act>
 void for_each_tile(Plan& plan, const Program& program, Act act) {
     for (const bool is_prefill : {true, false}) {
@@ -22,7 +22,15 @@ void for_each_tile(Plan& plan, const Program& program, Act act) {
         for (const Instruction& i : is_prefill ? program.prefill : program.decode) {
             const Kernel& kernel = program.kernels[static_cast<size_t>(i.kernel)];
             auto* compute = std::get_if<planner::Compute>(&phase.steps[i.step.index()].action);
-            if (compute && kernel.kind == compute->kernel) act(*compute, kernel);
+            if (!compute || kernel.kind != compute->kernel) continue;
+            if (i.of_singles) {
+                act(compute->narrow.at(0).tile, kernel);
+                continue;
+            }
+            act(compute->tile, kernel);
+            for (size_t n = 0; n < i.narrow.size(); ++n)
+                act(compute->narrow.at(n).tile,
+                    program.kernels[static_cast<size_t>(i.narrow[n].kernel)]);
         }
     }
 }
@@ -33,7 +41,7 @@ Program generate_program(const planner::Plan& plan, planner::DeviceId device, bo
     const planner::DeviceInfo& info = plan.machine.device(device);
     if (info.kind == planner::DeviceKind::kHost)
         return generate_host_program(plan, device, reproducible);
-    if (find_gpu_arch(info.arch)) return generate_gpu_program(plan, device);
+    if (find_gpu_arch(info.arch)) return generate_gpu_program(plan, device, reproducible);
     throw UserError(
         "no kernels can be generated for {} (kind {}, arch '{}'): kernels exist for devices of "
         "kind host and for GPU architectures ({}); plan for $devices host[0-{}] to run, or use "
@@ -55,16 +63,16 @@ std::vector<CompiledProgram> compile_plan(planner::Plan& plan, const CompileOpti
 
 bool take_tiles(const Program& program, planner::Plan& plan) {
     bool changed = false;
-    for_each_tile(plan, program, [&](planner::Compute& compute, const Kernel& kernel) {
-        changed = changed || compute.tile != kernel.tile;
-        compute.tile = kernel.tile;
+    for_each_tile(plan, program, [&](planner::Tile& tile, const Kernel& kernel) {
+        changed = changed || tile != kernel.tile;
+        tile = kernel.tile;
     });
     return changed;
 }
 
 void check_tiles(const planner::Plan& plan, const Program& program) {
-    for_each_tile(plan, program, [](const planner::Compute& compute, const Kernel& kernel) {
-        CLEAVE_CHECK(kernel.tile == compute.tile) << kernel.name << " has not its step's tile";
+    for_each_tile(plan, program, [](const planner::Tile& tile, const Kernel& kernel) {
+        CLEAVE_CHECK(kernel.tile == tile) << kernel.name << " has not its step's tile";
     });
 }
 

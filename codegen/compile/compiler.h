@@ -26,7 +26,9 @@ struct CompileOptions {
     bool simt_checks = true;
     // Hosts: a sequence's logits have the same bits alone, in any company and in chunks of any
     // size. Decode of up to 8 tokens a pass is slower (templates/host/README.md). Products that
-    // quantise their activations by the whole pass cannot have that.
+    // quantise their activations by the whole pass cannot have that. GPUs: decode's bits do not
+    // depend on a sequence's company, as each pass takes the kernels of the whole batch; prefill's
+    // may.
     bool reproducible = false;
     std::function<void(int done, int total)> progress;  // of the kernels of one target
     const CancelToken* cancel = nullptr;

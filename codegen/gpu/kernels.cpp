@@ -114,10 +114,11 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     if (many) {
         w.constant("kQueries", tile.tokens);
         w.constant("kKeys", tile.depth);
-        // A sequence may leave its last tile almost empty.
+        // A sequence may leave its last tile almost empty; single tokens have none.
         stub.launch.grid[0].constant = 0;
         stub.launch.grid[0].per_token = 1;
         stub.launch.grid[0].per_sequence = tile.tokens - 1;
+        stub.launch.grid[0].per_single = -tile.tokens;
         stub.launch.grid[0].divisor = tile.tokens;
         stub.launch.grid[1] = Extent{heads};
     } else {
@@ -131,6 +132,7 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     }
     write_parameters(s, stub);
     if (many) {
+        w.arg("i64", "num_singles");
         w.arg("const i32*", "sequence_starts");
         w.arg("i64", "num_sequences");
     } else if (attention_is_split(tile)) {

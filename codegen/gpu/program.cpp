@@ -22,17 +22,21 @@ namespace cleave::codegen {
 
 namespace {
 
-// What attention on GPUs takes beside the arguments of every device.
-void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args) {
+// What attention with that tile takes on GPUs beside the arguments of every device.
+void add_attention_args(const planner::Compute& compute, const planner::Tile& tile,
+                        std::vector<Arg>& args) {
     Arg count = args.back();
     args.pop_back();
-    if (args.back().name == "num_singles") args.pop_back();
-    if (is_prefill_attention(compute.tile)) {
+    const bool has_singles = args.back().name == "num_singles";
+    if (is_prefill_attention(tile)) {
         args.push_back(batch_arg(BatchField::kSequenceStarts, "sequence_starts"));
         args.push_back(batch_arg(BatchField::kNumSequences, "num_sequences"));
-    } else if (attention_is_split(compute.tile)) {
-        CLEAVE_CHECK(compute.scratch.valid()) << "attention splits the keys without scratch";
-        args.push_back(scratch_arg(compute.scratch, "scratch"));
+    } else {
+        if (has_singles) args.pop_back();
+        if (attention_is_split(tile)) {
+            CLEAVE_CHECK(compute.scratch.valid()) << "attention splits the keys without scratch";
+            args.push_back(scratch_arg(compute.scratch, "scratch"));
+        }
     }
     args.push_back(std::move(count));
 }
@@ -73,8 +77,10 @@ std::optional<Instruction> lower_greedy(const planner::Plan& plan, planner::Devi
                           {value_arg({}, "logits"), scratch_arg(room, "tokens")});
 }
 
-// Tokens or rows wanted, tokens, and sequences of the largest launch of a phase.
+// Tokens or rows wanted, tokens, and sequences of the largest launch of a phase, or of one that
+// takes so many tokens at most, each of a sequence of its own.
 struct LargestLaunch {
+    explicit LargestLaunch(int64_t narrow) : tokens(narrow), outputs(narrow), sequences(narrow) {}
     LargestLaunch(const planner::Plan& plan, bool is_prefill)
         : tokens(is_prefill ? plan.workload.max_tokens() : plan.workload.batch),
           outputs(is_prefill ? plan.workload.max_outputs() : plan.workload.batch),
@@ -99,9 +105,8 @@ void check_grids(const planner::Plan& plan, const Program& program, bool is_pref
     constexpr int64_t kMostThreads = UINT32_MAX;
     const planner::DeviceInfo& info = plan.machine.device(program.device);
     const GpuArch* arch = find_gpu_arch(gpu_arch_of(program.arch));
-    const LargestLaunch largest(plan, is_prefill);
-    const auto check = [&](const Instruction& instruction) {
-        const Kernel& kernel = program.kernels[static_cast<size_t>(instruction.kernel)];
+    const auto check = [&](int index, const LargestLaunch& largest) {
+        const Kernel& kernel = program.kernels[static_cast<size_t>(index)];
         for (size_t axis = 0; axis < 3; ++axis) {
             const int64_t blocks =
                 kernel.launch.grid[axis].at(largest.tokens, largest.outputs, largest.sequences);
@@ -119,33 +124,36 @@ void check_grids(const planner::Plan& plan, const Program& program, bool is_pref
                         : fmt::format("$batch (it is {})", plan.workload.batch));
         }
     };
-    for (const Instruction& instruction : is_prefill ? program.prefill : program.decode)
-        check(instruction);
+    const LargestLaunch largest(plan, is_prefill);
+    for (const Instruction& instruction : is_prefill ? program.prefill : program.decode) {
+        check(instruction.kernel,
+              instruction.of_singles ? LargestLaunch(plan.workload.batch) : largest);
+        for (const Instruction::Narrow& narrow : instruction.narrow)
+            check(narrow.kernel, LargestLaunch(narrow.tokens));
+    }
     for (const std::optional<Instruction>& instruction : {program.meeting, program.greedy})
-        if (instruction) check(*instruction);
+        if (instruction) check(instruction->kernel, largest);
 }
 
 // Launches of a phase's steps. Layers repeat: a spec is compared where its text, which is far
 // longer, would be written and hashed again.
 class StepLaunches {
 public:
-    StepLaunches(KernelTable& kernels, std::vector<Instruction>& out)
-        : kernels_(kernels), out_(out) {}
+    explicit StepLaunches(KernelTable& kernels) : kernels_(kernels) {}
 
     // `make`: the kernel, where there is none yet.
     template <class Make>
-    void add(planner::StepId step, std::variant<KernelSpec, PrepareSpec> spec,
-             planner::KernelKind kind, const std::vector<std::string>& fused,
-             const GpuTarget& target, std::vector<Arg> args, Make make) {
+    Instruction launch(planner::StepId step, std::variant<KernelSpec, PrepareSpec> spec,
+                       planner::KernelKind kind, const std::vector<std::string>& fused,
+                       const GpuTarget& target, std::vector<Arg> args, Make make) {
         for (const Made& made : made_)
             if (made.kind == kind && made.tile == target.tile &&
-                made.max_tokens == target.max_tokens && made.spec == spec && made.fused == fused) {
-                out_.push_back(kernels_.launch(step, made.kernel, std::move(args)));
-                return;
-            }
-        out_.push_back(kernels_.launch(step, make(), std::move(args)));
+                made.max_tokens == target.max_tokens && made.spec == spec && made.fused == fused)
+                return kernels_.launch(step, made.kernel, std::move(args));
+        Instruction made = kernels_.launch(step, make(), std::move(args));
         made_.push_back(
-            {std::move(spec), kind, fused, target.tile, target.max_tokens, out_.back().kernel});
+            {std::move(spec), kind, fused, target.tile, target.max_tokens, made.kernel});
+        return made;
     }
 
 private:
@@ -158,16 +166,34 @@ private:
         int kernel;
     };
     KernelTable& kernels_;
-    std::vector<Instruction>& out_;
     std::vector<Made> made_;
 };
 
+// One of a step's launches by its narrow tiles.
+Instruction launch_narrow(const StepReader& reader, planner::StepId step,
+                          const planner::Compute& compute, const planner::NarrowTile& narrow,
+                          GpuTarget target, StepLaunches& launches) {
+    Lowered lowered = lower_step(reader);
+    if (auto* attention = std::get_if<AttentionSpec>(&lowered.spec)) {
+        attention->prefill = false;
+        add_attention_args(compute, narrow.tile, lowered.args);
+    }
+    target.tile = narrow.tile;
+    target.max_tokens = narrow.tokens;
+    const std::vector<std::string> fused = reader.fused();
+    return launches.launch(
+        step, lowered.spec, compute.kernel, fused, target, std::move(lowered.args),
+        [&] { return make_gpu_kernel(lowered.spec, compute.kernel, fused, target); });
+}
+
+// With `narrow`, also the launches by the steps' narrow tiles.
 void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
-                    GpuTarget target, KernelTable& kernels, std::vector<Instruction>& out) {
+                    bool narrow, GpuTarget target, KernelTable& kernels,
+                    std::vector<Instruction>& out) {
     const planner::Phase& phase = plan.phase(is_prefill);
     const LargestLaunch largest(plan, is_prefill);
     target.context = plan.workload.context;
-    StepLaunches launches(kernels, out);
+    StepLaunches launches(kernels);
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const planner::StepId step(i);
         const planner::Compute* compute = phase.steps[i].compute();
@@ -183,25 +209,42 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
         StepReader reader(plan, phase, *compute, is_prefill);
         Lowered lowered = lower_step(reader);
         if (std::holds_alternative<AttentionSpec>(lowered.spec))
-            add_attention_args(*compute, lowered.args);
+            add_attention_args(*compute, compute->tile, lowered.args);
         std::vector<std::string> fused = reader.fused();
         if (std::optional<Preparation> first =
                 prepare_activations(*compute, target.activations, lowered)) {
             target.tile = {};
-            launches.add(step, first->spec, compute->kernel, {}, target, std::move(first->args),
-                         [&] { return make_gpu_helper(first->spec, target); });
+            out.push_back(launches.launch(step, first->spec, compute->kernel, {}, target,
+                                          std::move(first->args),
+                                          [&] { return make_gpu_helper(first->spec, target); }));
             fused = reader.fused_behind_preparation();
         }
+        std::vector<Instruction> few;
+        for (const planner::NarrowTile& tile : compute->narrow)
+            if (narrow)
+                few.push_back(launch_narrow(reader, step, *compute, tile, target, launches));
         target.tile = compute->tile;
         target.max_tokens = largest.rows_of(lowered.spec);
-        launches.add(step, lowered.spec, compute->kernel, fused, target, std::move(lowered.args),
-                     [&] { return make_gpu_kernel(lowered.spec, compute->kernel, fused, target); });
+        Instruction whole = launches.launch(
+            step, lowered.spec, compute->kernel, fused, target, std::move(lowered.args),
+            [&] { return make_gpu_kernel(lowered.spec, compute->kernel, fused, target); });
+        for (size_t n = 0; n < few.size(); ++n) {
+            if (is_prefill) {
+                out.push_back(std::move(few[n]));
+                out.back().of_singles = true;
+            } else {
+                whole.narrow.push_back(
+                    {compute->narrow[n].tokens, few[n].kernel, std::move(few[n].args)});
+            }
+        }
+        out.push_back(std::move(whole));
     }
 }
 
 }  // namespace
 
-Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device) {
+Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device,
+                             bool reproducible) {
     const planner::DeviceInfo& info = plan.machine.device(device);
     Program program;
     program.device = device;
@@ -216,8 +259,8 @@ Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device
     if (std::optional<LoweredExchange> meeting = lower_meeting(plan, device))
         program.meeting =
             kernels.launch({}, make_peer_kernel(meeting->spec, target), std::move(meeting->args));
-    generate_phase(plan, device, true, target, kernels, program.prefill);
-    generate_phase(plan, device, false, target, kernels, program.decode);
+    generate_phase(plan, device, true, true, target, kernels, program.prefill);
+    generate_phase(plan, device, false, !reproducible, target, kernels, program.decode);
     program.greedy = lower_greedy(plan, device, target, kernels);
     for (bool is_prefill : {true, false}) check_grids(plan, program, is_prefill);
     return program;

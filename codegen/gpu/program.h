@@ -7,6 +7,8 @@
 
 namespace cleave::codegen {
 
-Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device);
+// `reproducible`: decode has the kernels of the batch alone, and no narrower ones.
+Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device,
+                             bool reproducible = false);
 
 }  // namespace cleave::codegen

@@ -5,8 +5,8 @@
 //
 // Invariants:
 // - Instructions of a phase are in step order: one for each Compute step of the device, two where a
-//   launch in front prepares a product's activations, and the launches of each exchange by peer
-//   memory that the device takes part in.
+//   launch in front prepares a product's activations or takes the single tokens of a prompt's
+//   attention, and the launches of each exchange by peer memory that the device takes part in.
 // - The arguments of an instruction have the names of its kernel's parameters, in their order.
 // - The tile of a kernel is that of each plan step that it computes, after compiling, too.
 // - Claimed resources are within the device's limits.
@@ -107,6 +107,17 @@ struct Instruction {
     planner::StepId step;
     int kernel = -1;  // of Program::kernels
     std::vector<Arg> args;
+    // The launch of a prompt's attention that takes tokens alone in their sequences: tokens,
+    // outputs and sequences of its grid and its arguments are these.
+    bool of_singles = false;
+    // In place of `kernel` and `args` in decode passes of at most so many tokens: the first that
+    // holds them. In the order of Compute::narrow.
+    struct Narrow {
+        int64_t tokens = 0;
+        int kernel = -1;
+        std::vector<Arg> args;
+    };
+    std::vector<Narrow> narrow;
 };
 
 struct Program {

@@ -120,11 +120,13 @@ AttentionShape attention_shape(const Plan& plan, const Compute& c, int64_t token
 struct GpuLaunch {
     enum class Is : uint8_t { kProduct, kAttention, kElementwise };
 
-    GpuLaunch(const Plan& plan, const Phase& phase, const Compute& c)
+    // `narrow`: of so many tokens, each of a sequence of its own; 0: the step's largest launch.
+    GpuLaunch(const Plan& plan, const Phase& phase, const Compute& c, int64_t narrow = 0)
         : limits(plan.machine.device(c.device).limits) {
-        const bool is_prefill = &phase == &plan.prefill;
-        const int64_t tokens = is_prefill ? plan.workload.max_tokens() : plan.workload.batch;
-        const int64_t outputs = is_prefill ? plan.workload.max_outputs() : plan.workload.batch;
+        const bool is_prefill = &phase == &plan.prefill && narrow == 0;
+        const int64_t most = narrow > 0 ? narrow : plan.workload.batch;
+        const int64_t tokens = is_prefill ? plan.workload.max_tokens() : most;
+        const int64_t outputs = is_prefill ? plan.workload.max_outputs() : most;
         rows = is_per_output(plan, phase, c) ? outputs : tokens;
         features = features_of(phase, c.outputs);
         switch (c.kernel) {
@@ -204,6 +206,19 @@ ActivationPath activation_path(const Plan& plan, const Phase& phase, const Compu
     return pays_to_prepare(launch.product) ? ActivationPath::kPrepared : ActivationPath::kConverted;
 }
 
+// Tokens of the launches that a step has beside its largest.
+std::vector<int64_t> narrow_launches(const Plan& plan, const Phase& phase, const Compute& c,
+                                     const GpuLaunch& launch) {
+    if (&phase == &plan.prefill) {
+        if (launch.is != GpuLaunch::Is::kAttention || !multiplies_tiles(c.tile)) return {};
+        return {plan.workload.batch};
+    }
+    if (launch.is == GpuLaunch::Is::kElementwise) return {};
+    std::vector<int64_t> widths = decode_widths(plan.workload);
+    widths.pop_back();
+    return widths;
+}
+
 // The tile, and for a product how its blocks come by their activations, which the tile depends on.
 void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
     GpuLaunch launch(plan, phase, c);
@@ -211,6 +226,9 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
     launch.product.prepared = c.activations != ActivationPath::kConverted;
     c.tile = launch.tile();
     if (!multiplies_tiles(c.tile)) c.activations = ActivationPath::kConverted;
+    c.narrow.clear();
+    for (int64_t tokens : narrow_launches(plan, phase, c, launch))
+        c.narrow.push_back({tokens, GpuLaunch(plan, phase, c, tokens).tile()});
 }
 
 // Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads
@@ -259,6 +277,10 @@ void for_each_excess(const Plan& plan, Act act) {
             const GpuLaunch launch(plan, *phase, *c);
             if (std::optional<Excess> excess = launch.excess(c->tile))
                 act(*phase, *c, launch.rows, *excess);
+            for (const NarrowTile& n : c->narrow)
+                if (std::optional<Excess> excess =
+                        GpuLaunch(plan, *phase, *c, n.tokens).excess(n.tile))
+                    act(*phase, *c, n.tokens, *excess);
         }
 }
 
@@ -305,8 +327,13 @@ std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, cons
 int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& c) {
     if (is_host(plan, c.device)) return 0;
     const GpuLaunch launch(plan, phase, c);
-    if (launch.is == GpuLaunch::Is::kAttention)
-        return attention_scratch_bytes(launch.attention, c.tile);
+    if (launch.is == GpuLaunch::Is::kAttention) {
+        int64_t bytes = attention_scratch_bytes(launch.attention, c.tile);
+        for (const NarrowTile& n : c.narrow)
+            bytes = std::max(bytes, attention_scratch_bytes(
+                                        GpuLaunch(plan, phase, c, n.tokens).attention, n.tile));
+        return bytes;
+    }
     return c.activations == ActivationPath::kPrepared ? prepared_bytes(launch.product) : 0;
 }
 

@@ -183,8 +183,9 @@ FIELDS(KvSlab, KvSlab, state, device, kv_heads, head_dim, v_head_dim, buffer)
 FIELDS(PlacedValue, PlacedValue, value, device, box, partial, buffer)
 FIELDS(Amount, Amount, constant, per_token, per_output, per_key)
 FIELDS(Tile, Tile, rows, tokens, depth, threads, splits, shared_bytes, main_loop, stages)
+FIELDS(NarrowTile, NarrowTile, tokens, tile)
 FIELDS(Compute, Compute, device, kernel, ops, inputs, outputs, weights, rope_tables, kv, heads,
-       tile, scratch, activations, flops, weight_bytes, activation_bytes)
+       tile, narrow, scratch, activations, flops, weight_bytes, activation_bytes)
 FIELDS(Transfer, Transfer, source, destination, path, bytes)
 FIELDS(Collective, Collective, op, path, two_phase, group, contributions, epilogue, epilogue_inputs,
        weights, outputs, bytes)

@@ -192,6 +192,14 @@ struct Tile {
     bool operator==(const Tile&) const = default;
 };
 
+// The tile of a GPU's launch of fewer tokens than the step's largest.
+struct NarrowTile {
+    int64_t tokens = 0;  // at most
+    Tile tile;
+
+    bool operator==(const NarrowTile&) const = default;
+};
+
 // How the activations of a gemm come into shared memory.
 enum class ActivationPath : uint8_t {
     kConverted,  // through registers, which normalise and narrow them to the weights' staged type
@@ -211,6 +219,10 @@ struct Compute {
     KvSlabId kv;
     Range heads;  // query heads, of attention and QKV steps
     Tile tile;
+    // Of products and attention on GPUs. Decode: for each of decode_widths (plan_queries.h) but the
+    // last, which is `tile`'s; a pass takes the first that holds its tokens. A prompt's attention
+    // whose blocks take several tokens: one, decode's, for those alone in their sequences.
+    std::vector<NarrowTile> narrow;
     BufferId scratch;  // invalid: none
     ActivationPath activations = ActivationPath::kConverted;
     Amount flops, weight_bytes, activation_bytes;

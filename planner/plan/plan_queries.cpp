@@ -226,6 +226,20 @@ std::vector<std::string> buffer_names(const Plan& plan) {
     return names;
 }
 
+std::vector<int64_t> decode_widths(const Workload& workload) {
+    std::vector<int64_t> widths;
+    for (const int64_t width : {1, 8})
+        if (width < workload.batch) widths.push_back(width);
+    widths.push_back(workload.batch);
+    return widths;
+}
+
+bool decodes_by_widths(const Plan& plan) {
+    return std::any_of(plan.decode.steps.begin(), plan.decode.steps.end(), [](const Step& step) {
+        return step.compute() && !step.compute()->narrow.empty();
+    });
+}
+
 std::array<BatchBuffer, 5> batch_buffers(const Workload& w) {
     return {{{BufferRole::kTokenIds, w.max_tokens()},
              {BufferRole::kPositions, w.max_tokens()},

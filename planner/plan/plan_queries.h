@@ -48,6 +48,12 @@ inline BufferId tokens_buffer(const Plan& plan) {
 // What each buffer holds, in their order: "layers.0.q_proj.weight", "input.x", "staging.exchange".
 std::vector<std::string> buffer_names(const Plan& plan);
 
+// Numbers of sequences that GPUs have kernels of decode for: 1 and 8, where these are fewer than
+// the batch, and the batch. A pass takes those of the least that holds its rows.
+std::vector<int64_t> decode_widths(const Workload& workload);
+// Whether a launch of the plan has several.
+bool decodes_by_widths(const Plan& plan);
+
 // The int32 arrays of a batch on every device, and the numbers of each at most.
 struct BatchBuffer {
     BufferRole role;

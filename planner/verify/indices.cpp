@@ -54,6 +54,7 @@ public:
 
 private:
     void op(const importer::Op& op);
+    void tile(const Tile& tile, const std::string& where);
     void action(const Phase& phase, const Compute& compute, const std::string& where);
     void action(const Phase& phase, const Transfer& transfer, const std::string& where);
     void action(const Phase& phase, const Collective& collective, const std::string& where);
@@ -208,6 +209,13 @@ void Indices::placement() {
     for (const DeviceMemory& m : plan_.memory) device(m.device, "the memory account");
 }
 
+void Indices::tile(const Tile& t, const std::string& where) {
+    enumeration(t.main_loop, MainLoop::kWarpgroups, where);
+    for (const int64_t part :
+         {t.rows, t.tokens, t.depth, t.threads, t.splits, t.shared_bytes, t.stages})
+        if (!sane(part)) report_.add("index", "{}: a tile with {}", where, part);
+}
+
 void Indices::action(const Phase& phase, const Compute& c, const std::string& where) {
     device(c.device, where);
     enumeration(c.kernel, KernelKind::kTensor, where);
@@ -218,11 +226,11 @@ void Indices::action(const Phase& phase, const Compute& c, const std::string& wh
     ids(c.rope_tables, plan_.rope_tables, where, "rope table");
     optional_id(c.kv, plan_.kv_slabs, where, "KV slab");
     optional_id(c.scratch, plan_.buffers, where, "buffer");
-    enumeration(c.tile.main_loop, MainLoop::kWarpgroups, where);
-    const Tile& t = c.tile;
-    for (const int64_t part :
-         {t.rows, t.tokens, t.depth, t.threads, t.splits, t.shared_bytes, t.stages})
-        if (!sane(part)) report_.add("index", "{}: a tile with {}", where, part);
+    tile(c.tile, where);
+    for (const NarrowTile& narrow : c.narrow) {
+        if (!sane(narrow.tokens)) report_.add("index", "{}: {} tokens", where, narrow.tokens);
+        tile(narrow.tile, where);
+    }
     enumeration(c.activations, ActivationPath::kPrepared, where);
     range(c.heads, where);
 }

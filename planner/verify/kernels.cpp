@@ -107,12 +107,15 @@ int64_t matrix_rows(const Plan& plan, const Compute& c) {
 
 }  // namespace
 
-std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compute& c) {
+int64_t most_rows(const Plan& plan, bool is_prefill, const Compute& c) {
     const Workload& w = plan.workload;
     const bool selects = std::any_of(c.ops.begin(), c.ops.end(), [&](OpId id) {
         return plan.graph.op(id).kind == OpKind::kSelectTokens;
     });
-    const int64_t tokens = !is_prefill ? w.batch : selects ? w.max_outputs() : w.max_tokens();
+    return !is_prefill ? w.batch : selects ? w.max_outputs() : w.max_tokens();
+}
+
+std::array<int64_t, 3> least_grid(const Plan& plan, const Compute& c, int64_t tokens) {
     const auto parts = [](int64_t whole, int64_t part) {
         return part > 0 ? ceil_div(whole, part) : whole;
     };
@@ -131,14 +134,12 @@ std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compu
     }
 }
 
-int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& c) {
+int64_t least_scratch(const Plan& plan, const Compute& c, int64_t tokens) {
+    // Sums of a head, their largest score and their total, of each part of the keys, in f32.
+    if (c.kernel == KernelKind::kAttention && c.kv.valid() && c.tile.splits > 1)
+        return tokens * c.heads.size() * c.tile.splits *
+               (plan.kv_slabs[c.kv.index()].v_head_dim + 2) * 4;
     if (c.activations != ActivationPath::kPrepared) return 0;
-    const bool selects = std::any_of(c.ops.begin(), c.ops.end(), [&](OpId id) {
-        return plan.graph.op(id).kind == OpKind::kSelectTokens;
-    });
-    const int64_t rows = !is_prefill ? plan.workload.batch
-                         : selects   ? plan.workload.max_outputs()
-                                     : plan.workload.max_tokens();
     int64_t columns = 0, factor = 0;
     for (WeightShardId id : c.weights) {
         const WeightShard& shard = plan.weights[id.index()];
@@ -147,7 +148,28 @@ int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& c) {
         // What is no bf16 is staged as f16, whose rows have an f32 each behind them.
         if (shard.dtype != DType::kBF16) factor = 4;
     }
-    return (2 * columns + factor) * rows;
+    return (2 * columns + factor) * tokens;
+}
+
+std::string wrong_narrow_tiles(const Plan& plan, bool is_prefill, const Compute& c) {
+    const bool is_gpu = plan.machine.device(c.device).limits.warp_width > 1;
+    const bool attends = c.kernel == KernelKind::kAttention;
+    const bool has_any =
+        is_gpu && (is_prefill ? attends && multiplies_tiles(c)
+                              : attends || (is_product(c) && matrix_bits(plan, c) > 0));
+    const int64_t batch = plan.workload.batch;
+    std::vector<int64_t> wanted, found;
+    if (has_any && is_prefill) wanted = {batch};
+    if (has_any && !is_prefill)
+        for (const int64_t width : {1, 8})
+            if (width < batch) wanted.push_back(width);
+    for (const NarrowTile& narrow : c.narrow) {
+        found.push_back(narrow.tokens);
+        if (is_prefill && narrow.tile.main_loop != MainLoop::kLanes)
+            return "single tokens of a prompt's pass have the loop of many tokens";
+    }
+    if (wanted != found) return "it has them for other numbers of tokens";
+    return "";
 }
 
 std::string wrong_main_loop(const Plan& plan, const Compute& c) {

@@ -144,21 +144,14 @@ void PhaseWalk::compute(const Compute& c) {
             fail("stage", "{} is no operator of stage {}", graph().op(op).name, step.stage);
     // What a GPU launch asks for must be there; on a host device a thread's scratch is memory, and
     // counted.
-    const DeviceLimits& limits = plan_.machine.device(c.device).limits;
-    if (limits.warp_width > 1 && (c.tile.shared_bytes > limits.shared_memory_per_block ||
-                                  c.tile.threads > limits.max_threads_per_block))
-        fail("tile-limits", "{} bytes of shared memory and {} threads a block; {} has {} and {}",
-             c.tile.shared_bytes, c.tile.threads, device_name(c.device),
-             limits.shared_memory_per_block, limits.max_threads_per_block);
-    if (limits.warp_width > 1) {
-        const std::array<int64_t, 3> grid = least_grid(plan_, is_prefill_, c);
-        for (size_t axis = 0; axis < grid.size(); ++axis)
-            if (grid[axis] > limits.max_grid[axis])
-                fail("grid-limits", "{} blocks in {} of its grid; {} has at most {}", grid[axis],
-                     "xyz"[axis], device_name(c.device), limits.max_grid[axis]);
+    check_launch(c, most_rows(plan_, is_prefill_, c));
+    if (const std::string wrong = wrong_narrow_tiles(plan_, is_prefill_, c); !wrong.empty())
+        fail("narrow-tiles", "its tiles for few tokens are wrong: {}", wrong);
+    for (const NarrowTile& narrow : c.narrow) {
+        Compute launch = c;
+        launch.tile = narrow.tile;
+        check_launch(launch, narrow.tokens);
     }
-    if (const std::string wrong = wrong_main_loop(plan_, c); !wrong.empty())
-        fail("tile-loop", "its tile cannot have its main loop: {}", wrong);
     if (const std::string wrong = wrong_activations(plan_, phase_, c); !wrong.empty())
         fail("activation-path", "its activations cannot be {}: {}",
              c.activations == ActivationPath::kCopied ? "copied" : "prepared", wrong);
@@ -168,12 +161,30 @@ void PhaseWalk::compute(const Compute& c) {
             fail("buffer-device", "its scratch is on {}", device_name(b.device));
         if (b.role != BufferRole::kScratch)
             fail("buffer-arena", "its scratch lies in the {} arena", arena_name(b.arena()));
-        const int64_t least = least_scratch(plan_, is_prefill_, c);
-        if (b.size < least)
-            fail("scratch-size", "its scratch has {} bytes, prepared activations take {}", b.size,
-                 least);
     }
     walk_compute(*this, c);
+}
+
+void PhaseWalk::check_launch(const Compute& c, int64_t tokens) {
+    const DeviceLimits& limits = plan_.machine.device(c.device).limits;
+    if (limits.warp_width > 1 && (c.tile.shared_bytes > limits.shared_memory_per_block ||
+                                  c.tile.threads > limits.max_threads_per_block))
+        fail("tile-limits", "{} bytes of shared memory and {} threads a block; {} has {} and {}",
+             c.tile.shared_bytes, c.tile.threads, device_name(c.device),
+             limits.shared_memory_per_block, limits.max_threads_per_block);
+    if (limits.warp_width > 1) {
+        const std::array<int64_t, 3> grid = least_grid(plan_, c, tokens);
+        for (size_t axis = 0; axis < grid.size(); ++axis)
+            if (grid[axis] > limits.max_grid[axis])
+                fail("grid-limits", "{} blocks in {} of its grid; {} has at most {}", grid[axis],
+                     "xyz"[axis], device_name(c.device), limits.max_grid[axis]);
+    }
+    if (const std::string wrong = wrong_main_loop(plan_, c); !wrong.empty())
+        fail("tile-loop", "its tile cannot have its main loop: {}", wrong);
+    const int64_t least = least_scratch(plan_, c, tokens);
+    const int64_t size = c.scratch.valid() ? plan_.buffer(c.scratch).size : 0;
+    if (size < least)
+        fail("scratch-size", "its scratch has {} bytes, a launch takes {}", size, least);
 }
 
 // After the last step: the model's outputs are whole where they were asked for, and no summand is

@@ -57,6 +57,8 @@ private:
     void compute(const Compute& compute);
     void transfer(const Transfer& transfer);
     void collective(const Collective& collective);
+    // A launch of so many tokens with the step's tile.
+    void check_launch(const Compute& compute, int64_t tokens);
     void all_reduce(const Collective& collective);
     void all_gather(const Collective& collective);
     Known reduce(const Collective& collective);
@@ -85,16 +87,20 @@ private:
 // One Compute step by the meaning of its operators (planner/verify/compute.cpp).
 void walk_compute(PhaseWalk& walk, const Compute& compute);
 
-// Blocks of a GPU launch in x, y and z, at least, when the batch is the workload's largest: what
-// its tile leaves of the work.
-std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compute& compute);
+// Tokens of a step's largest launch, or rows of those whose logits are wanted.
+int64_t most_rows(const Plan& plan, bool is_prefill, const Compute& compute);
+// Blocks of a GPU launch of so many tokens in x, y and z, at least: what its tile leaves of the
+// work.
+std::array<int64_t, 3> least_grid(const Plan& plan, const Compute& compute, int64_t tokens);
 // Why a launch cannot have the main loop and the stages of its tile; empty where it can.
 std::string wrong_main_loop(const Plan& plan, const Compute& compute);
 // Why a launch cannot come by its activations as its step says; empty where it can.
 std::string wrong_activations(const Plan& plan, const Phase& phase, const Compute& compute);
-// Bytes of the activations that a launch in front prepares in the step's scratch; 0 where there is
-// none.
-int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& compute);
+// Bytes of a launch of so many tokens in the step's scratch: activations that a launch in front
+// prepares, partial results of attention whose keys are split. 0 where there are none.
+int64_t least_scratch(const Plan& plan, const Compute& compute, int64_t tokens);
+// Why a step cannot have its tiles for few tokens; empty where it can.
+std::string wrong_narrow_tiles(const Plan& plan, bool is_prefill, const Compute& compute);
 
 // Whether the operators are what a kernel of that kind computes.
 bool kernel_fits(const Graph& graph, const Compute& compute);

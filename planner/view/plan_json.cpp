@@ -70,6 +70,7 @@ private:
         json["dtype"] = dtype_name(w.dtype.value_or(weights_dtype(plan_)));
         json["kv_dtype"] = dtype_name(w.kv_dtype.value_or(DType::kF32));
         json["activation_dtype"] = dtype_name(w.activation_dtype);
+        if (decodes_by_widths(plan_)) json["decode_widths"] = decode_widths(w);
         return json;
     }
 

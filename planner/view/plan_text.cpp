@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "planner/build/communicator_memory.h"
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
@@ -129,6 +131,9 @@ void Summary::title() {
                               ? fmt::format("{} would bound it at {}", name(bound->device), most)
                               : fmt::format("bound by {}", name(bound->device))));
     }
+    if (decodes_by_widths(plan_))
+        entry("decode", fmt::format("on GPUs by kernels for {} sequences",
+                                    fmt::join(decode_widths(plan_.workload), ", ")));
     std::string pins;
     for (const Pin& pin : plan_.options.pins)
         pins += fmt::format("{}{}={}", pins.empty() ? "" : ", ", pin.what, pin.device);

@@ -40,22 +40,33 @@ public:
 
     BoundLaunch bind(const codegen::Instruction& instruction,
                      const codegen::Program& program) const {
-        BoundLaunch bound;
-        bound.step = instruction.step;
-        bound.kernel = instruction.kernel;
-        const codegen::Kernel& kernel = program.kernels[static_cast<size_t>(instruction.kernel)];
-        bound.launch = &kernel.launch;
-        bound.kernel_name = &kernel.name;
-        for (const Arg& arg : instruction.args) {
-            if (arg.kind == ArgKind::kBatch && is_count(arg.field)) {
-                bound.patches.push_back({bound.args.size(), arg.field});
-            }
-            bound.args.push_back(word(arg, instruction.step));
+        BoundLaunch bound = bind(instruction.step, instruction.kernel, instruction.args, program);
+        bound.of_singles = instruction.of_singles;
+        for (const codegen::Instruction::Narrow& narrow : instruction.narrow) {
+            bound.narrow.push_back(bind(instruction.step, narrow.kernel, narrow.args, program));
+            bound.narrow.back().most_tokens = narrow.tokens;
         }
         return bound;
     }
 
 private:
+    BoundLaunch bind(StepId step, int index, const std::vector<Arg>& args,
+                     const codegen::Program& program) const {
+        BoundLaunch bound;
+        bound.step = step;
+        bound.kernel = index;
+        const codegen::Kernel& kernel = program.kernels[static_cast<size_t>(index)];
+        bound.launch = &kernel.launch;
+        bound.kernel_name = &kernel.name;
+        for (const Arg& arg : args) {
+            if (arg.kind == ArgKind::kBatch && is_count(arg.field)) {
+                bound.patches.push_back({bound.args.size(), arg.field});
+            }
+            bound.args.push_back(word(arg, step));
+        }
+        return bound;
+    }
+
     static bool is_count(BatchField field) {
         return field == BatchField::kNumTokens || field == BatchField::kNumOutputs ||
                field == BatchField::kNumSequences || field == BatchField::kNumSingles;
@@ -172,7 +183,11 @@ std::optional<BoundLaunch> bind_greedy(const Plan& plan, const codegen::Program&
     return Binder(plan, program.device, is_prefill, arenas, peers).bind(*program.greedy, program);
 }
 
-void launch(Device& device, BoundLaunch& bound, const PassShape& shape) {
+void launch(Device& device, BoundLaunch& bound, const PassShape& pass) {
+    for (BoundLaunch& narrow : bound.narrow)
+        if (pass.num_tokens <= narrow.most_tokens) return launch(device, narrow, pass);
+    const int64_t singles = pass.num_singles;
+    const PassShape shape = bound.of_singles ? PassShape{singles, singles, singles, singles} : pass;
     for (const BoundLaunch::Patch& patch : bound.patches)
         bound.args[patch.arg] = static_cast<uint64_t>(count_of(patch.field, shape));
     std::array<int64_t, 3> grid;

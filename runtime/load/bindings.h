@@ -31,6 +31,10 @@ struct BoundLaunch {
         codegen::BatchField field = codegen::BatchField::kNumTokens;
     };
     std::vector<Patch> patches;  // words that change from pass to pass
+    bool of_singles = false;     // its counts are those of PassShape::num_singles
+    // In place of this launch in passes of at most `most_tokens`; the fewest first.
+    std::vector<BoundLaunch> narrow;
+    int64_t most_tokens = 0;
 };
 
 // The launches of `program` in one phase, in step order. `program` must outlive them. InternalError
@@ -50,6 +54,6 @@ std::optional<BoundLaunch> bind_greedy(const planner::Plan& plan, const codegen:
                                        const PeerLinks& peers);
 
 // Launches with the counts of this pass; nothing where they leave no block.
-void launch(Device& device, BoundLaunch& bound, const PassShape& shape);
+void launch(Device& device, BoundLaunch& bound, const PassShape& pass);
 
 }  // namespace cleave::runtime

@@ -286,6 +286,52 @@ TEST_CASE("chunks of 100,000 tokens plan and keep to the grids of GPUs", "[codeg
     }
 }
 
+TEST_CASE("GPUs decode one sequence, eight and all by kernels of their own", "[codegen]") {
+    const models::Shape shape = models::find_shape("tinyllama-1.1b").value();
+    planner::Workload workload;
+    workload.batch = 64;
+    workload.prompt_tokens = 500;
+    workload.context = 2048;
+    const planner::Plan plan = planner::make_plan(models::build_llama_graph(shape, DType::kBF16),
+                                                  one_gpu("sim:h100"), workload, {});
+    const Program program = generate_program(plan, planner::DeviceId(0));
+    const auto form = [&](int kernel) { return program.kernels[static_cast<size_t>(kernel)].form; };
+    int products = 0, attentions = 0;
+    for (const Instruction& i : program.decode) {
+        const auto& compute = *plan.decode.steps[i.step.index()].compute();
+        CAPTURE(planner::kernel_kind_name(compute.kernel));
+        REQUIRE(i.narrow.size() == compute.narrow.size());
+        for (size_t n = 0; n < i.narrow.size(); ++n) CHECK(i.narrow[n].tokens == (n == 0 ? 1 : 8));
+        if (form(i.kernel) == KernelForm::kGemm) {
+            ++products;
+            REQUIRE(i.narrow.size() == 2);
+            for (const Instruction::Narrow& narrow : i.narrow)
+                CHECK(form(narrow.kernel) == KernelForm::kGemv);
+            CHECK(compute.narrow[0].tile.tokens == 1);
+        } else if (form(i.kernel) == KernelForm::kDecodeAttention) {
+            ++attentions;
+            REQUIRE(i.narrow.size() == 2);
+            // One sequence fills the device by parts of its keys.
+            CHECK(compute.narrow[0].tile.splits > compute.narrow[1].tile.splits);
+            CHECK(compute.narrow[1].tile.splits > compute.tile.splits);
+        } else {
+            CHECK(i.narrow.empty());
+        }
+    }
+    const int64_t layers = plan.graph.config.num_layers;
+    CHECK(products == 4 * layers + 1);
+    CHECK(attentions == layers);
+    int of_singles = 0;
+    for (size_t i = 0; i < program.prefill.size(); ++i) {
+        if (!program.prefill[i].of_singles) continue;
+        ++of_singles;
+        CHECK(form(program.prefill[i].kernel) == KernelForm::kDecodeAttention);
+        CHECK(form(program.prefill[i + 1].kernel) == KernelForm::kPrefillAttention);
+        CHECK(program.prefill[i].step == program.prefill[i + 1].step);
+    }
+    CHECK(of_singles == layers);
+}
+
 TEST_CASE("a device whose grids are small gets other tiles, or is refused by name", "[codegen]") {
     planner::Machine machine = one_gpu("sim:h100");
     const auto tokens_of_tiles = [](const planner::Plan& plan) {

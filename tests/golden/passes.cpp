@@ -53,6 +53,7 @@ struct Part {
 struct Chosen {
     Tile tile;
     ActivationPath activations = ActivationPath::kConverted;
+    std::vector<NarrowTile> narrow;
 };
 struct Times {
     int64_t start_ns = 0, predicted_ns = 0;
@@ -239,7 +240,7 @@ std::string tiles(const std::string& text, const std::string& origin) {
             if (const Compute* c = step->compute())
                 printer.line(fmt::format("{} {}", printer.value_text(c->device),
                                          printer.value_text(c->ops.back())),
-                             Chosen{c->tile, c->activations});
+                             Chosen{c->tile, c->activations, c->narrow});
     });
     return printer.text();
 }
@@ -294,7 +295,11 @@ std::string lowering(const std::string& text, const std::string& origin) {
             if (!c || std::find(steps.begin(), steps.end(), step) == steps.end()) continue;
             Lowered lowered = lower_step(StepReader(s.plan, phase, *c, is_prefill));
             const auto front = prepare_activations(*c, s.plan.workload.activation_dtype, lowered);
-            const std::string kernel = "kernel " + printer.value_text(c->ops.back());
+            std::string kernel = "kernel " + printer.value_text(c->ops.back());
+            if (i.of_singles) {
+                std::get<AttentionSpec>(lowered.spec).prefill = false;
+                kernel += " of single tokens";
+            }
             if (front && step != before)
                 printer.line(kernel + " in front", *front);
             else

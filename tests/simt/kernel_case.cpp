@@ -83,6 +83,7 @@ std::string compare(const KernelCase& c, double tolerance) {
                 largest = std::max(largest, std::abs(result.want[static_cast<size_t>(i)]));
             for (int64_t i = first; i < end; ++i) {
                 const double want = result.want[static_cast<size_t>(i)];
+                if (std::isnan(want) && std::isnan(got.at(i))) continue;
                 if (!(std::abs(got.at(i) - want) <= tolerance * largest))
                     return fmt::format("{}[{}] of {}: got {}, want {}, row's largest {}",
                                        got.name(), i, got.count(), got.at(i), want, largest);
@@ -108,12 +109,12 @@ std::vector<uint64_t> words_of(KernelCase& c, const Kernel& kernel,
     if (c.kind != planner::KernelKind::kAttention) return args;
     const uint64_t count = args.back();
     args.pop_back();
-    if (std::get<codegen::AttentionSpec>(c.spec).prefill) args.pop_back();
     if (kernel.form == codegen::KernelForm::kPrefillAttention) {
         args.push_back(place(starts));
         args.push_back(static_cast<uint64_t>(c.counts.sequences));
-    } else if (kernel.launch.grid[2].constant > 1) {
-        args.push_back(place(scratch));
+    } else {
+        if (std::get<codegen::AttentionSpec>(c.spec).prefill) args.pop_back();
+        if (kernel.launch.grid[2].constant > 1) args.push_back(place(scratch));
     }
     args.push_back(count);
     return args;
@@ -122,7 +123,8 @@ std::vector<uint64_t> words_of(KernelCase& c, const Kernel& kernel,
 std::array<int64_t, 3> grid_of(const KernelCase& c, const Kernel& kernel) {
     std::array<int64_t, 3> grid{};
     for (size_t i = 0; i < 3; ++i)
-        grid[i] = kernel.launch.grid[i].at(c.counts.tokens, c.counts.outputs, c.counts.sequences);
+        grid[i] = kernel.launch.grid[i].at(c.counts.tokens, c.counts.outputs, c.counts.sequences,
+                                           c.counts.singles);
     return grid;
 }
 

@@ -37,8 +37,8 @@ struct KernelCase {
     Counts counts;
     struct Result {
         int operand = -1;
-        std::vector<double> want;
-        int64_t row = 0;  // numbers whose errors are held against their largest; 0: all
+        std::vector<double> want;  // not a number: nobody writes there
+        int64_t row = 0;           // numbers whose errors are held against their largest; 0: all
         // Instead of `want`: what is wrong; empty: nothing.
         std::function<std::string(const GuardedBuffer& got, double tolerance)> check = {};
     };

@@ -28,6 +28,8 @@ struct AttentionOptions {
     // The first key has nearly all of the weight and no value, the others e^-11 each and large
     // ones.
     bool sink = false;
+    // Tokens in front that are alone in their sequences are another launch's.
+    bool leaves_singles = false;
 };
 
 // Feature 0 of queries and keys alone makes the scores, but for an eighth of what the others would.
@@ -97,7 +99,8 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     int out = draw.result("out", tokens * o.heads * o.v_head_dim);
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
-    if (o.prefill) c.add_arg(host ? c.counts.singles : 0);
+    if (!host && !o.leaves_singles) c.counts.singles = 0;
+    if (o.prefill) c.add_arg(c.counts.singles);
     c.add_arg(tokens);
     KernelCase::Result result{out, {}, o.v_head_dim};
     for (int64_t t = 0; t < tokens; ++t)
@@ -107,6 +110,8 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
             Row y = attend(s, row, c.operand(kv), place, batch.slots[static_cast<size_t>(t)],
                            (o.first_head + h) / o.group - slab_first,
                            batch.positions[static_cast<size_t>(t)]);
+            if (o.leaves_singles && t < c.counts.singles)
+                std::fill(y.begin(), y.end(), std::nan(""));
             result.want.insert(result.want.end(), y.begin(), y.end());
         }
     c.results = {result};
@@ -121,6 +126,7 @@ using Cases = std::vector<std::function<KernelCase()>>;
 RaggedBatch one_token() { return RaggedBatch().add(1, 70, 1); }
 RaggedBatch few_tokens() { return RaggedBatch().add(1, 130, 1).add(0, 3, 1).add(2, 64, 1); }
 RaggedBatch many_tokens() { return RaggedBatch().add(2, 100, 19).add(0, 0, 5).add(1, 15, 17); }
+RaggedBatch singles_and_tokens() { return RaggedBatch().add(1, 70, 1).add(0, 15, 1).add(2, 9, 19); }
 
 // Quantised matrices: each kind of code, of zero points and of scales; rows that end within a
 // group of codes.
@@ -161,10 +167,15 @@ void add_plain_cases(Cases& cases, bool host) {
         for (bool prefill : {false, true}) {
             const RaggedBatch& batch = prefill ? many : few;
             add([=] { return attention_case(host, dtype, batch, {.prefill = prefill}); });
-            if (prefill)
+            if (prefill) {
                 add([=] {
                     return attention_case(host, dtype, batch, {.prefill = true, .sink = true});
                 });
+                add([=] {
+                    return attention_case(host, dtype, singles_and_tokens(),
+                                          {.prefill = true, .leaves_singles = !host});
+                });
+            }
             add([=] {
                 return attention_case(host, dtype, batch,
                                       {.heads = 5,
@@ -480,6 +491,11 @@ Cases warpgroup_plain_cases() {
             return attention_case(
                 false, DType::kF16, many,
                 {.heads = 4, .head_dim = 64, .v_head_dim = 64, .window = 40, .prefill = true});
+        },
+        [] {
+            return attention_case(
+                false, DType::kBF16, RaggedBatch().add(1, 33, 1).add(0, 7, 1).add(2, 0, 70),
+                {.head_dim = 64, .v_head_dim = 64, .prefill = true, .leaves_singles = true});
         },
         [] {
             return attention_case(

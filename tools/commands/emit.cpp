@@ -61,7 +61,11 @@ std::vector<codegen::CompiledProgram> generate(planner::Plan& plan, const EmitAr
 // Whether a phase launches a kernel. The choice of tokens runs after passes of both phases; devices
 // meet before the first pass, which is a prefill.
 bool runs_in(bool is_prefill, const codegen::Program& program, int kernel) {
-    const auto has = [kernel](const codegen::Instruction& i) { return i.kernel == kernel; };
+    const auto has = [kernel](const codegen::Instruction& i) {
+        return i.kernel == kernel ||
+               std::any_of(i.narrow.begin(), i.narrow.end(),
+                           [kernel](const auto& narrow) { return narrow.kernel == kernel; });
+    };
     const std::vector<codegen::Instruction>& phase = is_prefill ? program.prefill : program.decode;
     return std::any_of(phase.begin(), phase.end(), has) ||
            (program.greedy && has(*program.greedy)) ||
@@ -93,7 +97,7 @@ std::optional<planner::ShrunkTile> shrunk_tile(const planner::Plan& plan,
                                                bool is_prefill) {
     const planner::Phase& phase = plan.phase(is_prefill);
     for (const codegen::Instruction& i : is_prefill ? program.prefill : program.decode) {
-        if (i.kernel != static_cast<int>(k) || !i.step.valid()) continue;
+        if (i.kernel != static_cast<int>(k) || !i.step.valid() || i.of_singles) continue;
         if (const planner::Compute* compute = phase.steps[i.step.index()].compute())
             return planner::shrunk_tile(plan, phase, *compute);
     }

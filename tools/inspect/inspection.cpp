@@ -271,6 +271,7 @@ void add_kernels(const Plan& plan, DeviceId device, bool is_prefill,
     std::set<StepId> priced;   // a step of several launches has one time
     const std::vector<codegen::Instruction>& all = is_prefill ? program.prefill : program.decode;
     for (const codegen::Instruction& i : all) {
+        if (i.of_singles) continue;  // a prompt's pass has none
         auto [found, fresh] = at.try_emplace(i.kernel, out.size());
         const codegen::Kernel& kernel = program.kernels[static_cast<size_t>(i.kernel)];
         if (fresh) {

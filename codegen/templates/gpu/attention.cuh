@@ -24,6 +24,7 @@ struct AttentionArgs {
     float* scratch = nullptr;              // decode, kSplits > 1
     const i32* sequence_starts = nullptr;  // prefill
     i64 num_sequences = 0;
+    i64 num_singles = 0;  // sequences in front that a launch of decode's attention takes
     i64 num_tokens = 0;
 
     DEVICE KvCache<C, const typename C::Kv> cache() const {
@@ -93,7 +94,7 @@ struct PrefillWork {
 
     DEVICE explicit PrefillWork(const AttentionArgs<C>& a) {
         i64 tile = block_x();
-        for (i64 s = 0; s < a.num_sequences && tokens == 0; ++s) {
+        for (i64 s = a.num_singles; s < a.num_sequences && tokens == 0; ++s) {
             i64 from = a.sequence_starts[s], count = a.sequence_starts[s + 1] - from;
             i64 tiles = ceil_div<i64>(count, C::kQueries);
             if (tile < tiles) {

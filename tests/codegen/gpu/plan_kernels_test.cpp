@@ -193,7 +193,7 @@ std::vector<std::string> fused_in_prompt(const planner::Plan& plan, const Progra
                                          int layer) {
     std::vector<std::string> fused;
     for (const Instruction& i : program.prefill)
-        if (plan.prefill.steps[i.step.index()].layer == layer)
+        if (plan.prefill.steps[i.step.index()].layer == layer && !i.of_singles)
             fused.push_back(fmt::format(
                 "{}", fmt::join(program.kernels[static_cast<size_t>(i.kernel)].fused, " ")));
     return fused;
@@ -340,7 +340,7 @@ TEST_CASE("a prompt's activations are prepared once for each product where copie
         int pairs = 0;
         for (size_t i = 1; i < program.prefill.size(); ++i) {
             const Instruction &first = program.prefill[i - 1], &second = program.prefill[i];
-            if (first.step != second.step) continue;
+            if (first.step != second.step || first.of_singles) continue;
             ++pairs;
             CHECK(first.args.back().kind == ArgKind::kScratch);
             CHECK(second.args.front().kind == ArgKind::kScratch);

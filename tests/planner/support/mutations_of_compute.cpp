@@ -427,4 +427,58 @@ std::vector<Mutation> tensor_chain_operand_mutations() {
     };
 }
 
+std::vector<Mutation> narrow_tile_mutations() {
+    return {
+        {"a width of decode has no tile", "narrow-tiles",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kNormGateUp);
+             if (c->narrow.empty()) return false;
+             c->narrow.pop_back();
+             return true;
+         }},
+        {"a tile of decode is for as many tokens as the batch", "narrow-tiles",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kAttention);
+             if (c->narrow.empty()) return false;
+             c->narrow.back().tokens = p.workload.batch;
+             return true;
+         }},
+        {"single tokens of a prompt's pass have no launch", "narrow-tiles",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kAttention);
+             if (c->narrow.empty()) return false;
+             c->narrow.clear();
+             return true;
+         }},
+        {"single tokens of a prompt's pass attend as many together do", "narrow-tiles",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kAttention);
+             if (c->narrow.empty()) return false;
+             c->narrow[0].tile = c->tile;
+             return true;
+         }},
+        {"a tile for one token has more threads than its device allows", "tile-limits",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kLinear);
+             if (c->narrow.empty()) return false;
+             const DeviceLimits& limits = p.machine.device(c->device).limits;
+             c->narrow[0].tile.threads = limits.max_threads_per_block * 2;
+             return true;
+         }},
+        {"partial results of one token's keys are larger than the scratch", "scratch-size",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kAttention);
+             if (c->narrow.empty()) return false;
+             c->narrow[0].tile.splits = 1 << 14;
+             return true;
+         }},
+        {"a host's launch has a tile for few tokens", "narrow-tiles",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kLinear);
+             c->narrow.push_back({1, c->tile});
+             return p.machine.device(c->device).limits.warp_width <= 1;
+         }},
+    };
+}
+
 }  // namespace cleave::test
