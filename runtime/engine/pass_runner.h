@@ -15,20 +15,17 @@ public:
     virtual PassResult take() = 0;
 };
 
-// The session must outlive it. `one_at_a_time`: each pass is taken before the next is submitted, as
-// an engine of one group does.
+// The session must outlive it.
 class SessionRunner : public PassRunner {
 public:
-    explicit SessionRunner(Session& session, bool one_at_a_time = false)
-        : session_(session), one_at_a_time_(one_at_a_time) {}
+    explicit SessionRunner(Session& session) : session_(session) {}
     Ticket submit(Batch batch, PassResults wanted) override {
-        return session_.submit(std::move(batch), wanted, one_at_a_time_);
+        return session_.submit(std::move(batch), wanted);
     }
     PassResult take() override { return session_.take(); }
 
 private:
     Session& session_;
-    bool one_at_a_time_;
 };
 
 }  // namespace cleave::runtime

@@ -224,10 +224,9 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
 
 Executor::~Executor() = default;
 
-Ticket Executor::submit(Batch batch, PassResults wanted, bool taken_next) {
+Ticket Executor::submit(Batch batch, PassResults wanted) {
     impl_->check(batch);
-    return impl_->ring->submit(impl_->pass_of(std::move(batch), wanted),
-                               taken_next && impl_->workers.size() == 1);
+    return impl_->ring->submit(impl_->pass_of(std::move(batch), wanted));
 }
 
 PassResult Executor::take() { return impl_->take(); }

@@ -47,7 +47,7 @@ public:
 
     // Of Session. InternalError for a batch that breaks batch.h's invariants or exceeds the
     // workload. After take() has thrown, every further call throws.
-    Ticket submit(Batch batch, PassResults wanted, bool taken_next = false);
+    Ticket submit(Batch batch, PassResults wanted);
     PassResult take();
     int64_t in_flight() const;
 

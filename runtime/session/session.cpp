@@ -99,9 +99,9 @@ Session::~Session() = default;
 
 Session::Loading Session::loading() const { return impl_->loading; }
 
-Ticket Session::submit(Batch batch, PassResults wanted, bool taken_next) {
+Ticket Session::submit(Batch batch, PassResults wanted) {
     check_takes_batches(impl_->plan);
-    return impl_->executor->submit(std::move(batch), wanted, taken_next);
+    return impl_->executor->submit(std::move(batch), wanted);
 }
 
 PassResult Session::take() { return impl_->executor->take(); }

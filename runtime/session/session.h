@@ -56,9 +56,7 @@ public:
     // Queues a pass and returns at once, so that stages of a pipeline work on different passes;
     // waits only while kMostPassesInFlight are not finished. Passes run in order, also of one
     // sequence. InternalError of a batch that breaks batch.h's invariants, before it is queued.
-    // `taken_next`: the caller submits no other before it takes this one. One device then does the
-    // pass in take(), on the caller's thread, and no thread is woken.
-    Ticket submit(Batch batch, PassResults wanted, bool taken_next = false);
+    Ticket submit(Batch batch, PassResults wanted);
 
     // The result of the oldest pass that is not taken yet; waits for it. kTokens gives of each
     // output only the token whose logit is largest, the first among equals, or kNoToken

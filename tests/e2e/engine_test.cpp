@@ -128,7 +128,7 @@ public:
         options.scheduler.share_prefixes = random_() % 4 != 0;
         options.scheduler.token_budget =
             std::max<int64_t>(plan.workload.batch, 1 + static_cast<int64_t>(random_() % kChunk));
-        HookedRunner runner(session, options.scheduler.groups == 1);
+        HookedRunner runner(session);
         runner.before_take = [&] { on_pass(); };
         Engine engine(plan, runner, nullptr, options);
         engine_ = &engine;

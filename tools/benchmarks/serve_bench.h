@@ -36,7 +36,7 @@ struct Served {
 
     planner::Plan plan;
     runtime::Session session;
-    runtime::SessionRunner runner{session, true};
+    runtime::SessionRunner runner{session};
 };
 
 // The tokens of prompt number `number`, the same each time, unlike those of other numbers.

@@ -302,7 +302,7 @@ void run_serve_trace(const RunArguments& flags, Ready& ready) {
     const runtime::ServeReport predicted = runtime::forecast(plan, trace, options.scheduler);
     Interruptible interruptible;
     auto session = open_session(plan, flags);
-    runtime::SessionRunner runner(*session, options.scheduler.groups == 1);
+    runtime::SessionRunner runner(*session);
     runtime::ServeReport measured;
     {
         ProgressBar requests("requests served");

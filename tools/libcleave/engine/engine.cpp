@@ -188,11 +188,9 @@ cleave_status cleave_engine_new(const cleave_plan* plan, const cleave_engine_opt
         session.threads = given.threads;
         session.compile.reproducible = given.reproducible != 0;
         made->session = std::make_unique<runtime::Session>(made->plan, session);
-        const runtime::EngineOptions options = options_from(given, made->plan);
-        made->runner =
-            std::make_unique<runtime::SessionRunner>(*made->session, options.scheduler.groups == 1);
-        made->engine = std::make_unique<runtime::Engine>(made->plan, *made->runner,
-                                                         made->tokenizer.get(), options);
+        made->runner = std::make_unique<runtime::SessionRunner>(*made->session);
+        made->engine = std::make_unique<runtime::Engine>(
+            made->plan, *made->runner, made->tokenizer.get(), options_from(given, made->plan));
         *out = made.release();
     });
 }
