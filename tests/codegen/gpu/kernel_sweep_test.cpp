@@ -2,9 +2,9 @@
 // The sweep of planner/gpu_tiles_test.cpp, compiled: every kind of kernel x limit of shared memory
 // x model x dtype x context x target, which is an architecture and its compiler. Otherwise a sample
 // in which every pair of values occurs; [slow]: all of it, with a report in the folder
-// $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports). Types share kernels (attention on a cache
-// of f16, the rotation): $CLEAVE_SWEEP_CACHE keeps their objects from one test, or run, to the
-// next.
+// $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports). The KV cache has the weights' type, f16
+// with int4. Types share kernels (attention on a cache of f16, the rotation): $CLEAVE_SWEEP_CACHE
+// keeps their objects from one test, or run, to the next.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -285,9 +285,10 @@ GpuTarget target_of(const Combination& c) {
 Kernel kernel_of(const Combination& c) {
     const test::ModelSize& m = value(test::kModelSizes, c[kOfModel]);
     const DType weight = value(kSweepDtypes, c[kOfDtype]);
-    const DType plain = dtype_bytes(weight, 2) <= 2 ? DType::kF16 : weight;  // norms, caches
+    const DType plain = dtype_bytes(weight, 2) <= 2 ? DType::kF16 : weight;  // norms
+    const DType cache = weight == DType::kInt4 ? DType::kF16 : weight;
     const int64_t q = m.heads * m.head_dim;
-    const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, plain};
+    const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, cache};
     const NormSpec norm{plain, 1e-5, 0.0};
     const int kind = c[kOfKind];
     const bool prepared = is_prepared(kind);
