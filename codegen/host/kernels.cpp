@@ -110,16 +110,6 @@ Kernel make(const TensorSpec& s, HostStub& stub) {
 }
 
 void check_head(const KernelSpec& spec) {
-    auto check_type = [](const SlabSpec& slab) {
-        if (slab.has_scales())
-            throw UserError(
-                "host kernels cannot read the KV cache as {}: they read f32, f16 and bf16; choose "
-                "one with $kv_dtype",
-                slab.dtype);
-    };
-    if (const auto* s = std::get_if<QkvSpec>(&spec)) check_type(s->slab);
-    if (const auto* s = std::get_if<KvAppendSpec>(&spec)) check_type(s->slab);
-    if (const auto* s = std::get_if<AttentionSpec>(&spec)) check_type(s->slab);
     auto check = [](const SlabSpec& slab) {
         if (slab.head_dim % 2 || slab.v_head_dim % 2)
             throw UserError(

@@ -121,9 +121,10 @@ struct RopeSpec {
 // [heads, num_blocks, planner::kKvBlock, head_dim] of keys, then as much of values; with scales,
 // those of keys follow, f32 [heads, num_blocks, kKvBlock], and those of values. Position p of a
 // slot is position p % kKvBlock of block blocks[slot * blocks_per_slot + p / kKvBlock].
-// A row x of a head is stored as stored = round_to_nearest_even(x * (most / max|x|)) with the scale
-// max|x| / most, most being 127 of int8 and 448 of f8e4m3; as 0 with scale 0 where max|x| is 0. NaN
-// or an infinity in x makes the scale NaN.
+// A row x of a head is stored as round_to_nearest_even(x * (most / max|x|)) with the scale
+// max|x| / most, most being 127 of int8 and 448 of f8e4m3. Where max|x| is below 2^-100, and most /
+// max|x| would be too large, both are 0; NaN or an infinity in x makes the scale NaN and what is
+// stored 0.
 struct SlabSpec {
     int64_t head_dim = 0, v_head_dim = 0;
     int64_t heads = 0;       // of the slab

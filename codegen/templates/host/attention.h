@@ -55,6 +55,12 @@ struct KvRun {
 
     CLEAVE_INLINE T* keys(i64 i) const { return cache.keys(kv_head, blocks[i]); }
     CLEAVE_INLINE T* values(i64 i) const { return cache.values(kv_head, blocks[i]); }
+    CLEAVE_INLINE const float* key_scales(i64 i) const {
+        return cache.key_scales(kv_head, blocks[i]);
+    }
+    CLEAVE_INLINE const float* value_scales(i64 i) const {
+        return cache.value_scales(kv_head, blocks[i]);
+    }
 };
 
 template <class Config>
@@ -112,9 +118,18 @@ struct AttentionTile {
 #pragma clang loop unroll(full)
             for (i64 v = 0; v < kVectors; ++v) {
                 const Kv* from = keys[v / kPerBlock] + d * kKeyBlock + v % kPerBlock * kLanes;
-                Vec k = load(from);
+                Vec k = load_stored(from);
 #pragma clang loop unroll(full)
                 for (i64 i = 0; i < kQ; ++i) sums[i][v] += k * q[i][d];
+            }
+        }
+        if constexpr (kIsScaled<Kv>) {
+#pragma clang loop unroll(full)
+            for (i64 v = 0; v < kVectors; ++v) {
+                const Vec scale =
+                    load(run.key_scales(first + v / kPerBlock) + v % kPerBlock * kLanes);
+#pragma clang loop unroll(full)
+                for (i64 i = 0; i < kQ; ++i) sums[i][v] *= scale;
             }
         }
 #pragma clang loop unroll(full)
@@ -198,6 +213,25 @@ struct AttentionTile {
         }
     }
 
+    // What weighs the values of keys [key + begin, key + n) weighs their stored elements then:
+    // times the value's scale, where the query sees it.
+    CLEAVE_INLINE void weigh_stored(const Run& run, i64 key, i64 begin, i64 n) {
+        for (i64 block = begin / kKeyBlock; block * kKeyBlock < n; ++block) {
+            const float* scales = run.value_scales(block) - block * kKeyBlock;
+            for (i64 i = 0; i < kQ; ++i) {
+                i64 j = max(first[i] - key, block * kKeyBlock);
+                const i64 stop = min(last[i] - key, (block + 1) * kKeyBlock);
+                if (stop - j == kKeyBlock) {
+#pragma clang loop unroll(full)
+                    for (i64 x = 0; x < kKeyBlock; x += kLanes)
+                        store(score[i] + j + x, load(score[i] + j + x) * load(scales + j + x));
+                    continue;
+                }
+                for (; j < stop; ++j) score[i][j] *= scales[j];
+            }
+        }
+    }
+
     // acc[i] += sum over keys [begin, n) of score * value, all queries together, kChunk features at
     // a time. Small heads have too few sums to fill the multipliers' latency: key j goes to sum
     // j % kWays. That depends on the head alone, so that a query's bits do not depend on the others
@@ -260,7 +294,7 @@ struct AttentionTile {
         for (i64 x = 0; x < kChunk; ++x) {
             const i64 at = (j - block * kKeyBlock) * C::kVHeadDim + x * VN;
             if constexpr (C::kByToken) __builtin_prefetch(ahead + at, 0, 2);
-            v[x] = load<VN>(from + at);
+            v[x] = load_stored<VN>(from + at);
         }
 #pragma clang loop unroll(full)
         for (i64 i = 0; i < kQ * kChunk; ++i)
@@ -281,6 +315,7 @@ struct AttentionTile {
                           ceil_div(end - key, kKeyBlock)};
             scores(run, seen, n);
             softmax(key, n);
+            if constexpr (kIsScaled<Kv>) weigh_stored(run, key, seen, n);
             accumulate(run, seen, n);
         }
         for (i64 i = 0; i < wanted; ++i) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vocabulary of the host kernels: integer names, vectors of the target's width, loads of f32, f16,
-// bf16 and f8e4m3 as f32, and the mathematics that a freestanding kernel must bring itself. One
-// source serves every CPU: the width follows the target's features. Needs Clang (ext_vector_type,
+// bf16, f8e4m3 and int8 as f32, and the mathematics that a freestanding kernel must bring itself.
+// One source serves every CPU: the width follows the target's features. Needs Clang
+// (ext_vector_type,
 // __builtin_elementwise_*).
 #pragma once
 
@@ -36,6 +37,8 @@ using UintN = u32 __attribute__((ext_vector_type(N)));
 template <i64 N>
 using BytesN = u8 __attribute__((ext_vector_type(N)));
 template <i64 N>
+using SignedBytesN = __INT8_TYPE__ __attribute__((ext_vector_type(N)));
+template <i64 N>
 using HalfBitsN = u16 __attribute__((ext_vector_type(N)));
 template <i64 N>
 using HalfN = _Float16 __attribute__((ext_vector_type(N)));
@@ -52,6 +55,9 @@ struct bf16 {
 };
 struct f8e4m3 {  // OCP e4m3fn: no infinities
     u8 bits;
+};
+struct int8 {
+    __INT8_TYPE__ value;
 };
 
 #define CLEAVE_INLINE inline __attribute__((always_inline))
@@ -115,6 +121,13 @@ CLEAVE_INLINE FloatN<N> load(const f8e4m3* p) {
     BytesN<N> v;
     __builtin_memcpy(&v, p, N);
     return from_f8e4m3<N>(__builtin_convertvector(v, IntN<N>));
+}
+
+template <i64 N = kLanes>
+CLEAVE_INLINE FloatN<N> load(const int8* p) {
+    SignedBytesN<N> v;
+    __builtin_memcpy(&v, p, N);
+    return __builtin_convertvector(__builtin_convertvector(v, IntN<N>), FloatN<N>);
 }
 
 CLEAVE_INLINE float load_one(const float* p) { return *p; }

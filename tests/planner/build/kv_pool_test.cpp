@@ -141,4 +141,28 @@ TEST_CASE("whole contexts that do not fit are refused with the tokens that would
     CHECK(kv_tokens(make_plan(graph, machine, workload, {}).kv_pool.num_blocks) == tokens);
 }
 
+TEST_CASE("whole contexts that do not fit are refused with a narrower cache that would",
+          "[planner]") {
+    const auto graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
+    Machine machine = machine_of("host[0]", small_host(2));
+    machine.devices[0].reserved_bytes = 0;
+    Workload workload{.batch = 64, .prompt_tokens = 32, .context = 512, .prefill_chunk = 64};
+    const auto needed = [&](DType dtype) {
+        workload.kv_dtype = dtype;
+        return make_plan(graph, machine, workload, {}).memory[0].needed();
+    };
+    // The planner estimates more than a plan needs: 12 MiB are between its two narrower types.
+    const int64_t narrow = needed(DType::kInt8), wide = needed(DType::kF32);
+    workload.kv_dtype.reset();
+    machine.devices[0].memory_bytes = wide - 1;
+    CHECK_THAT(user_error([&] { make_plan(graph, machine, workload, {}); }),
+               Contains("$kv_dtype bf16 (16 bits an element of the KV cache instead of 32)"));
+    machine.devices[0].memory_bytes = narrow + (int64_t{12} << 20);
+    CHECK_THAT(user_error([&] { make_plan(graph, machine, workload, {}); }),
+               Contains("$kv_dtype int8 (8 bits an element of the KV cache instead of 32)"));
+    machine.devices[0].memory_bytes = narrow - 1;
+    CHECK_THAT(user_error([&] { make_plan(graph, machine, workload, {}); }),
+               !Contains("$kv_dtype"));
+}
+
 }  // namespace cleave::test
