@@ -37,9 +37,12 @@ constexpr int64_t kServedTokens = 12;
 
 // Logits of each token of sequence `which`: its prompt's, and new ones' but the last's.
 std::vector<float> logits_of(const importer::Graph& graph, const DeviceShape& shape, int64_t chunk,
-                             const std::vector<std::vector<int32_t>>& prompts, size_t which) {
+                             const std::vector<std::vector<int32_t>>& prompts, size_t which,
+                             DType kv_dtype = DType::kF32) {
     const auto batch = static_cast<int64_t>(prompts.size());
-    planner::Plan plan = plan_for(graph, shape, all_logits_workload(batch, 96, chunk));
+    planner::Workload workload = all_logits_workload(batch, 96, chunk);
+    workload.kv_dtype = kv_dtype;
+    planner::Plan plan = plan_for(graph, shape, workload);
     Session session(plan, reproducible_options());
     GenerateOptions options;
     options.max_new_tokens = kServedTokens;
@@ -192,5 +195,22 @@ TEST_CASE(
         const Served preempted = serve(graph, shape, served_workload(5, 112), options, requests);
         CHECK(preempted.statistics.preemptions > 0);
         check_rows(preempted, requests, alone);
+    }
+}
+
+TEST_CASE("logits over keys and values of 8 bits do not depend on chunks, company or stages",
+          "[e2e]") {
+    const importer::Graph graph = four_layers();
+    const std::vector<int32_t> prompt = random_prompt(1, 45);
+    const DeviceShape one{"one device", "host", 1, 1}, two{"stages", "host[0-1]", 1, 2};
+    for (DType dtype : {DType::kInt8, DType::kF8E4M3}) {
+        CAPTURE(dtype_name(dtype));
+        const std::vector<float> alone = logits_of(graph, one, 64, {prompt}, 0, dtype);
+        CHECK(alone != logits_of(graph, one, 64, {prompt}, 0));
+        for (int64_t chunk : {1, 7, 16}) {
+            CAPTURE(chunk);
+            CHECK(logits_of(graph, one, chunk, {prompt}, 0, dtype) == alone);
+        }
+        CHECK(logits_of(graph, two, 19, {random_prompt(3, 30), prompt}, 1, dtype) == alone);
     }
 }

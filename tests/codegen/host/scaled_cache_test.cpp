@@ -198,7 +198,7 @@ TEST_CASE("rows of 8 bits are stored as the arithmetic says, on every CPU", "[co
 
 TEST_CASE("attention in either form is that of the numbers which 8 bits hold", "[codegen]") {
     for (DType dtype : {DType::kInt8, DType::kF8E4M3})
-        for (const std::string& cpu : kCpus) {
+        for (const std::string cpu : {"", "haswell"}) {
             std::mt19937 rng(5);
             std::normal_distribution<float> normal;
             const auto draw = [&](int64_t n) {
