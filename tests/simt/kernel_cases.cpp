@@ -462,7 +462,7 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     add_quantized_cases(cases, host);
     add_other_cases(cases, host);
     if (!host) add_prepared_cases(cases, host);
-    if (!host) add_scaled_cases(cases, host);
+    add_scaled_cases(cases, host);
     return cases;
 }
 
