@@ -18,10 +18,10 @@ using Catch::Matchers::Contains;
 namespace {
 
 constexpr int64_t kContext = 64, kPerSlot = 4;
-const std::vector<DeviceShape> kShapes{{"one host", "host[0]", 1, 1},
-                                       {"three hosts", "host[0-2]", 3, 1},
-                                       {"two stages", "host[0-1]", 1, 2},
-                                       {"a card", "simt:sm_80[0]", 1, 1}};
+const std::vector<DeviceShape> kPoolShapes{{"one host", "host[0]", 1, 1},
+                                           {"three hosts", "host[0-2]", 3, 1},
+                                           {"two stages", "host[0-1]", 1, 2},
+                                           {"a card", "simt:sm_80[0]", 1, 1}};
 
 std::vector<int32_t> tokens_of(int count, int seed) {
     std::mt19937 random(static_cast<uint32_t>(seed));
@@ -53,7 +53,7 @@ planner::Workload workload_of(int64_t kv_tokens) {
 
 TEST_CASE("logits do not depend on which blocks of the pool a sequence has", "[e2e]") {
     const importer::Graph graph = random_model(small_shape(), 5);
-    for (const DeviceShape& shape : kShapes) {
+    for (const DeviceShape& shape : kPoolShapes) {
         INFO(shape.name);
         planner::Plan whole = plan_for(graph, shape, workload_of(0));
         planner::Plan large = plan_for(graph, shape, workload_of(20 * planner::kKvBlock));
@@ -67,7 +67,7 @@ TEST_CASE("logits do not depend on which blocks of the pool a sequence has", "[e
 
 TEST_CASE("a sequence goes on from blocks that it shares and copies as from its own", "[e2e]") {
     const importer::Graph graph = random_model(small_shape(), 5);
-    for (const DeviceShape& shape : kShapes) {
+    for (const DeviceShape& shape : kPoolShapes) {
         INFO(shape.name);
         planner::Plan plan = plan_for(graph, shape, workload_of(0));
         Session session(plan, checked_options());
@@ -100,8 +100,8 @@ TEST_CASE("a sequence goes on from blocks that it shares and copies as from its 
 TEST_CASE("prompts that the pool has room for run in it, and more are refused with the tokens",
           "[e2e]") {
     const importer::Graph graph = random_model(small_shape(), 5);
-    planner::Plan whole = plan_for(graph, kShapes[0], workload_of(0));
-    planner::Plan small = plan_for(graph, kShapes[0], workload_of(kContext));
+    planner::Plan whole = plan_for(graph, kPoolShapes[0], workload_of(0));
+    planner::Plan small = plan_for(graph, kPoolShapes[0], workload_of(kContext));
     Session first(whole, checked_options()), second(small, checked_options());
     const std::vector<std::vector<int32_t>> prompts{tokens_of(21, 1), tokens_of(9, 2)};
     const auto run = [&](Session& session, const planner::Plan& plan, int64_t new_tokens) {

@@ -12,13 +12,13 @@ using namespace cleave::test;
 
 namespace {
 
-constexpr int64_t kSlots = 11, kContext = 48, kChunk = 40;
-const DeviceShape kHost{"a host", "host[0]", 1, 1};
-const std::vector<DeviceShape> kShapes{kHost,
-                                       {"two hosts", "host[0-1]", 2, 1},
-                                       {"two stages", "host[0-1]", 1, 2},
-                                       {"a card", "simt:sm_80[0]", 1, 1},
-                                       {"two cards", "simt:sm_80[0-1]", 2, 1}};
+constexpr int64_t kMixedSlots = 11, kContext = 48, kChunk = 40;
+const DeviceShape kMixedHost{"a host", "host[0]", 1, 1};
+const std::vector<DeviceShape> kMixedShapes{kMixedHost,
+                                            {"two hosts", "host[0-1]", 2, 1},
+                                            {"two stages", "host[0-1]", 1, 2},
+                                            {"a card", "simt:sm_80[0]", 1, 1},
+                                            {"two cards", "simt:sm_80[0-1]", 2, 1}};
 
 // Tokens [first, first + count) of the sequence in `slot`, all with logits.
 void add(Batch& batch, int32_t slot, int32_t first, int32_t count) {
@@ -72,8 +72,9 @@ TEST_CASE("single tokens beside a prompt, and the prompt, have the logits of pas
     add(mixed, 3, 7, 1);
     add(mixed, 5, 9, 13);
     add(mixed, 7, 0, 8);
-    for (const DeviceShape& shape : kShapes) {
-        planner::Plan one = plan_for(graph, shape, all_logits_workload(kSlots, kContext, kChunk)),
+    for (const DeviceShape& shape : kMixedShapes) {
+        planner::Plan one = plan_for(graph, shape,
+                                     all_logits_workload(kMixedSlots, kContext, kChunk)),
                       other = one;
         Session first(one, reproducible_options()), second(other, reproducible_options());
         check_same(shape, joined(second.run(together), before.size()),
@@ -83,13 +84,14 @@ TEST_CASE("single tokens beside a prompt, and the prompt, have the logits of pas
 
 TEST_CASE("a sequence decodes to the same logits in passes of any number of sequences", "[e2e]") {
     const importer::Graph graph = random_model(small_shape(), 5);
-    std::vector<int32_t> slots(kSlots);
+    std::vector<int32_t> slots(kMixedSlots);
     std::iota(slots.begin(), slots.end(), 0);
     std::vector<Batch> before;
     for (int32_t slot : slots) before.push_back(prompt_of(slot, 0, 2 + slot));
     const auto decoded = [&](const DeviceShape& shape, const SessionOptions& options,
                              size_t together) {
-        planner::Plan plan = plan_for(graph, shape, all_logits_workload(kSlots, kContext, kChunk));
+        planner::Plan plan =
+            plan_for(graph, shape, all_logits_workload(kMixedSlots, kContext, kChunk));
         Session session(plan, options);
         std::vector<Batch> passes = before;
         for (size_t i = 0; i < slots.size(); i += together) {
@@ -100,7 +102,7 @@ TEST_CASE("a sequence decodes to the same logits in passes of any number of sequ
         }
         return joined(session.run(passes), before.size());
     };
-    for (const DeviceShape& shape : kShapes) {
+    for (const DeviceShape& shape : kMixedShapes) {
         const std::vector<float> all = decoded(shape, reproducible_options(), slots.size());
         for (size_t together : {8, 5, 1}) {
             CAPTURE(shape.name, together);

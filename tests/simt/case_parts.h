@@ -124,4 +124,7 @@ inline DType staged_as(const MatrixForm& form) {
     return form.quantized ? DType::kF16 : codegen::WeightFormat(form.dtype).staged();
 }
 
+// Rows of the warpgroups' table that are products.
+void add_warpgroup_products(Cases& cases);
+
 }  // namespace cleave::test

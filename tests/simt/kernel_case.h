@@ -113,9 +113,11 @@ struct MatrixForm {
 KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
                        LinearOptions options, DType activations = DType::kF32);
 
+using Cases = std::vector<std::function<KernelCase()>>;
+
 // The table: every operator, dtype and shape, with the cache as hosts or as GPUs arrange it.
-std::vector<std::function<KernelCase()>> all_cases(bool host = false);
+Cases all_cases(bool host = false);
 // Products of 64 tokens and more in 16 bits: what warpgroups take, in all widths of their tiles.
-std::vector<std::function<KernelCase()>> warpgroup_cases();
+Cases warpgroup_cases();
 
 }  // namespace cleave::test

@@ -14,12 +14,10 @@ namespace cleave::test {
 using namespace codegen;
 using importer::Activation;
 using importer::Packing;
+
 using planner::KernelKind;
 
 namespace {
-
-// ---- Attention
-// ----------------------------------------------------------------------------------------
 
 struct AttentionOptions {
     int64_t heads = 4, first_head = 0, group = 2, head_dim = 16, v_head_dim = 16, window = 0;
@@ -119,8 +117,6 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     c.spec = s;
     return c;
 }
-
-using Cases = std::vector<std::function<KernelCase()>>;
 
 // Of one token, of few, and of prompts.
 RaggedBatch one_token() { return RaggedBatch().add(1, 70, 1); }
@@ -454,7 +450,7 @@ void add_prepared_cases(Cases& cases, bool host) {
 
 }  // namespace
 
-std::vector<std::function<KernelCase()>> all_cases(bool host) {
+Cases all_cases(bool host) {
     Cases cases;
     add_plain_cases(cases, host);
     add_epilogue_cases(cases);
@@ -468,7 +464,7 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
 
 namespace {
 
-Cases warpgroup_plain_cases() {
+Cases warpgroup_attention_cases() {
     const RaggedBatch many = RaggedBatch().add(2, 60, 49).add(0, 0, 5).add(1, 15, 17);
     return {
         [=] {
@@ -528,77 +524,14 @@ Cases warpgroup_plain_cases() {
                 false, DType::kInt8, RaggedBatch().add(1, 0, 130),
                 {.head_dim = 64, .v_head_dim = 64, .prefill = true, .sink = true});
         },
-        [] {
-            return linear_case(DType::kF16, 72, 130, 130,
-                               {.norm = true, .residual = true, .scale = true});
-        },
-        [] { return linear_case(DType::kBF16, 200, 40, 64, {.bias = true}, DType::kBF16); },
-        [] { return linear_case(DType::kF16, 200, 130, 130, {.bias = true, .beyond = true}); },
-        [] {
-            return linear_case(DType::kBF16, 132, 70, 65,
-                               {.norm = true, .select = true, .logits = true});
-        },
-        [] { return gate_up_case(DType::kBF16, 132, 50, 66, Activation::kSilu, true); },
-        // Quantised, through shared memory.
-        [] {
-            return linear_case(QuantizedCase{Packing::kMatMulNBits, DType::kUInt4, 0, 0, 32,
-                                             DType::kF16, Zeros::kInteger},
-                               200, 50, 70, {});
-        },
-        [] {
-            return gate_up_case(QuantizedCase{Packing::kMatMulNBits, DType::kUInt8, 0, 0, 32,
-                                              DType::kF16, Zeros::kInteger},
-                                72, 30, 65, Activation::kSilu, false, DType::kBF16);
-        },
-        [=] {
-            return qkv_case(false, DType::kF16, DType::kF16, many,
-                            {.head_dim = 80, .v_head_dim = 72, .rotary = 80, .head_norms = true});
-        },
-        [=] {
-            return qkv_case(false, DType::kBF16, DType::kBF16, many,
-                            {.in = 72, .rotary = 16, .biases = true});
-        },
-    };
-}
-
-Cases warpgroup_prepared_cases() {
-    const RaggedBatch many = RaggedBatch().add(2, 60, 49).add(0, 0, 5).add(1, 15, 17);
-    return {
-        // Prepared activations, through rings of three and four stages, some of them several times.
-        [] {
-            return linear_case(DType::kBF16, 264, 130, 130,
-                               {.residual = true, .scale = true, .prepared = true});
-        },
-        [] { return linear_case(DType::kF16, 456, 130, 250, {.bias = true, .prepared = true}); },
-        // More token tiles than go through the columns together, and not twice as many.
-        [] { return linear_case(DType::kBF16, 24, 136, 2100, {.prepared = true}); },
-        [] {
-            return linear_case(QuantizedCase{Packing::kMatMulNBits, DType::kUInt4, 0, 0, 32,
-                                             DType::kF16, Zeros::kInteger},
-                               328, 50, 70, {.prepared = true});
-        },
-        [] {
-            return gate_up_case(DType::kBF16, 392, 50, 250, Activation::kSilu, false, DType::kBF16,
-                                true);
-        },
-        [=] {
-            return qkv_case(false, DType::kF16, DType::kF16, many,
-                            {.in = 328,
-                             .head_dim = 80,
-                             .v_head_dim = 72,
-                             .rotary = 80,
-                             .head_norms = true,
-                             .norm = false,
-                             .prepared = true});
-        },
     };
 }
 
 }  // namespace
 
-std::vector<std::function<KernelCase()>> warpgroup_cases() {
-    Cases cases = warpgroup_plain_cases();
-    for (auto& make : warpgroup_prepared_cases()) cases.push_back(std::move(make));
+Cases warpgroup_cases() {
+    Cases cases = warpgroup_attention_cases();
+    add_warpgroup_products(cases);
     return cases;
 }
 

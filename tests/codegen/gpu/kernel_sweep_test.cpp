@@ -282,6 +282,16 @@ GpuTarget target_of(const Combination& c) {
     return target;
 }
 
+AttentionSpec attention_spec(const test::ModelSize& m, const SlabSpec& slab, bool prefill) {
+    AttentionSpec s;
+    s.heads = {0, m.heads};
+    s.group = m.heads / m.kv_heads;
+    s.slab = slab;
+    s.q = {m.heads * m.head_dim, 0};
+    s.prefill = prefill;
+    return s;
+}
+
 Kernel kernel_of(const Combination& c) {
     const test::ModelSize& m = value(test::kModelSizes, c[kOfModel]);
     const DType weight = value(kSweepDtypes, c[kOfDtype]);
@@ -324,12 +334,7 @@ Kernel kernel_of(const Combination& c) {
         }
         case kAttentionPrompt:
         case kAttentionToken: {
-            AttentionSpec s;
-            s.heads = {0, m.heads};
-            s.group = m.heads / m.kv_heads;
-            s.slab = slab;
-            s.q = {q, 0};
-            s.prefill = kind == kAttentionPrompt;
+            const AttentionSpec s = attention_spec(m, slab, kind == kAttentionPrompt);
             return make(s, KernelKind::kAttention, {"attention"});
         }
         case kOutPrompt:
