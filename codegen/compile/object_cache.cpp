@@ -140,31 +140,20 @@ constexpr off_t kMostBytes = off_t{1} << 30;
 // All of a regular file of the user's own; empty otherwise.
 std::string read_own(int folder, const std::string& name) {
     // Not blocking: a FIFO would wait for a writer.
-    const int file = ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (file < 0) return {};
+    const Descriptor file(
+        ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct stat status{};
-    std::string text;
-    if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && is_own(status) &&
-        status.st_size <= kMostBytes) {
-        text.resize(static_cast<size_t>(status.st_size));
-        size_t read = 0;
-        while (read < text.size()) {
-            const ssize_t got = ::read(file, text.data() + read, text.size() - read);
-            if (got < 0 && errno == EINTR) continue;
-            if (got <= 0) break;
-            read += static_cast<size_t>(got);
-        }
-        text.resize(read);
-    }
-    ::close(file);
-    return text;
+    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || !is_own(status) ||
+        status.st_size > kMostBytes)
+        return {};
+    return read_bytes(file, static_cast<size_t>(status.st_size)).value_or("");
 }
 
-// The folder, opened, where it is the user's own; -1 otherwise, with the reason in `why`.
-int open_own(const fs::path& folder, std::string& why) {
-    const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+// The folder, opened, where it is the user's own; nothing otherwise, with the reason in `why`.
+Descriptor open_own(const fs::path& folder, std::string& why) {
+    Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct stat status{};
-    if (opened < 0 || ::fstat(opened, &status) != 0) {
+    if (!opened || ::fstat(opened.get(), &status) != 0) {
         why = fmt::format("{}: {}", folder.string(),
                           std::error_code(errno, std::generic_category()).message());
     } else if (!is_own(status)) {
@@ -176,17 +165,8 @@ int open_own(const fs::path& folder, std::string& why) {
     } else {
         return opened;
     }
-    if (opened >= 0) ::close(opened);
-    return -1;
+    return {};
 }
-
-// Closes the descriptor that open_own gave.
-struct OpenFolder {
-    int descriptor = -1;
-    ~OpenFolder() {
-        if (descriptor >= 0) ::close(descriptor);
-    }
-};
 
 using SystemTime = std::chrono::system_clock::time_point;
 
@@ -253,29 +233,25 @@ ObjectCache::ObjectCache(const std::string& folder) : folder_(folder_of(folder))
     opened_ = open_own(folder_, ignored);
 }
 
-ObjectCache::~ObjectCache() {
-    if (opened_ >= 0) ::close(opened_);
-}
-
 fs::path ObjectCache::path(const std::string& key) const { return folder_ / entry_file(key); }
 
 std::optional<CompiledKernel> ObjectCache::find(const std::string& key,
                                                 const std::string& name) const {
-    if (opened_ < 0) return std::nullopt;
+    if (!opened_) return std::nullopt;
     const std::string entry = entry_file(key);
-    std::optional<CompiledKernel> kernel = decode(read_own(opened_, entry));
+    std::optional<CompiledKernel> kernel = decode(read_own(opened_.get(), entry));
     if (!kernel || kernel->name != name) return std::nullopt;
     kernel->from_cache = true;
     struct stat status{};
-    if (::fstatat(opened_, entry.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+    if (::fstatat(opened_.get(), entry.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
         used_at(status) < std::chrono::system_clock::now() - kUseGrain)
-        ::utimensat(opened_, entry.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+        ::utimensat(opened_.get(), entry.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
     return kernel;
 }
 
 void ObjectCache::store(const std::string& key, const CompiledKernel& kernel) const {
-    if (opened_ < 0) return;
-    AtomicFile file(entry_file(key), 0600, opened_);
+    if (!opened_) return;
+    AtomicFile file(entry_file(key), 0600, opened_.get());
     const std::string text = encode(kernel);
     file.stream().write(text.data(), static_cast<std::streamsize>(text.size()));
     // A cache that cannot be written is no error.
@@ -283,10 +259,10 @@ void ObjectCache::store(const std::string& key, const CompiledKernel& kernel) co
     // The folder is looked through at a process's first entry, then after each sixteenth of the
     // limit: a process is over the limit by no more than that.
     const int64_t size = static_cast<int64_t>(text.size());
-    if (stored_.fetch_add(size) + size < limit_of(opened_) / 16) return;
+    if (stored_.fetch_add(size) + size < limit_of(opened_.get()) / 16) return;
     stored_ = 0;
-    CacheContents all = look_through(folder_, opened_);
-    shrink(all, opened_, all.limit);
+    CacheContents all = look_through(folder_, opened_.get());
+    shrink(all, opened_.get(), all.limit);
 }
 
 int64_t CacheContents::bytes() const {
@@ -304,10 +280,10 @@ CacheContents with_contents(const std::string& folder, const Use& use) {
     if (const std::string why = why_not_cached(folder); !why.empty())
         throw UserError("no cache of kernels: {}", why);
     std::string why;
-    const OpenFolder opened{open_own(path, why)};
-    if (opened.descriptor < 0) return {path, kDefaultCacheLimit, {}};
-    CacheContents all = look_through(path, opened.descriptor);
-    use(all, opened.descriptor);
+    const Descriptor opened = open_own(path, why);
+    if (!opened) return {path, kDefaultCacheLimit, {}};
+    CacheContents all = look_through(path, opened.get());
+    use(all, opened.get());
     return all;
 }
 
@@ -319,9 +295,9 @@ CacheContents cache_contents(const std::string& folder) {
 
 void read_names(CacheContents& contents) {
     std::string ignored;
-    const OpenFolder opened{open_own(contents.folder, ignored)};
+    const Descriptor opened = open_own(contents.folder, ignored);
     for (CacheEntry& entry : contents.entries)
-        if (const auto kernel = decode(read_own(opened.descriptor, entry_file(entry.key)))) {
+        if (const auto kernel = decode(read_own(opened.get(), entry_file(entry.key)))) {
             entry.name = kernel->name;
             entry.compiler = kernel->compiler;
         }
@@ -350,7 +326,7 @@ std::string why_not_cached(const std::string& folder) {
     std::error_code ignored;
     if (!fs::exists(path, ignored)) return "";
     std::string why;
-    if (const int opened = open_own(path, why); opened >= 0) ::close(opened);
+    open_own(path, why);
     return why;
 }
 

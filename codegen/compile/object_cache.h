@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "codegen/kernel/program.h"
+#include "runtime/base/descriptor.h"
 
 namespace cleave::codegen {
 
@@ -23,9 +24,6 @@ class ObjectCache {
 public:
     // `folder` empty: $XDG_CACHE_HOME/cleave/kernels or ~/.cache/cleave/kernels.
     explicit ObjectCache(const std::string& folder);
-    ~ObjectCache();
-    ObjectCache(const ObjectCache&) = delete;
-    ObjectCache& operator=(const ObjectCache&) = delete;
 
     // The object of that key, with its name checked too; nothing when absent, damaged, no regular
     // file, or another user's. It counts as used now.
@@ -36,7 +34,7 @@ public:
 
 private:
     std::filesystem::path folder_;  // empty: no place to cache
-    int opened_ = -1;               // folder_, once it is known to be the user's own
+    Descriptor opened_;             // folder_, once it is known to be the user's own
     // Bytes since the folder was last looked through; more than any limit before that.
     mutable std::atomic<int64_t> stored_{INT64_MAX / 2};
 };

@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/base/descriptor.h"
+
 namespace cleave {
 
 namespace {
@@ -21,8 +23,7 @@ std::error_code last_error() { return {errno, std::generic_category()}; }
 // Writes to a descriptor and keeps the first error, which an std::filebuf does not tell.
 class AtomicFile::Buffer final : public std::streambuf {
 public:
-    explicit Buffer(int file) : file_(file) { empty(); }
-    ~Buffer() override { ::close(file_); }
+    explicit Buffer(Descriptor file) : file_(std::move(file)) { empty(); }
 
     std::error_code finish() {
         flush();
@@ -43,7 +44,7 @@ protected:
         const int whence = from == std::ios_base::beg   ? SEEK_SET
                            : from == std::ios_base::cur ? SEEK_CUR
                                                         : SEEK_END;
-        return pos_type(::lseek(file_, offset, whence));
+        return pos_type(::lseek(file_.get(), offset, whence));
     }
     pos_type seekpos(pos_type position, std::ios_base::openmode which) override {
         return seekoff(off_type(position), std::ios_base::beg, which);
@@ -54,7 +55,7 @@ private:
 
     bool flush() {
         for (const char* at = pbase(); at < pptr() && !error_;) {
-            const ssize_t written = ::write(file_, at, static_cast<size_t>(pptr() - at));
+            const ssize_t written = ::write(file_.get(), at, static_cast<size_t>(pptr() - at));
             if (written >= 0)
                 at += written;
             else if (errno != EINTR)
@@ -64,7 +65,7 @@ private:
         return !error_;
     }
 
-    int file_;
+    Descriptor file_;
     std::vector<char> bytes_ = std::vector<char>(size_t{1} << 16);
     std::error_code error_;
 };
@@ -74,10 +75,10 @@ AtomicFile::AtomicFile(const std::filesystem::path& path, mode_t mode, int folde
     std::random_device random;
     for (int attempt = 0; attempt < 16 && !buffer_; ++attempt) {
         temporary_ = fmt::format("{}.{:08x}{:08x}.tmp", path_, random(), random());
-        const int file = ::openat(folder_, temporary_.c_str(),
-                                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-        if (file >= 0)
-            buffer_ = std::make_unique<Buffer>(file);
+        Descriptor file(::openat(folder_, temporary_.c_str(),
+                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+        if (file)
+            buffer_ = std::make_unique<Buffer>(std::move(file));
         else
             error_ = last_error();
         if (error_ != std::errc::file_exists) break;

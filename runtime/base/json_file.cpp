@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/errors.h"
 
 namespace cleave {
@@ -15,14 +16,6 @@ namespace cleave {
 namespace {
 
 using Json = nlohmann::json;
-
-// Closes at the end of the scope.
-struct Descriptor {
-    int number;
-    ~Descriptor() {
-        if (number >= 0) ::close(number);
-    }
-};
 
 [[noreturn]] void refuse(const std::filesystem::path& path, int error) {
     throw UserError("{}: cannot be read: {}; check the path and its permissions", path.string(),
@@ -58,24 +51,17 @@ std::string read_regular_file(const std::filesystem::path& path, int64_t most_by
     // Not blocking: a pipe would wait for a writer.
     const Descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     struct stat status{};
-    if (file.number < 0 || ::fstat(file.number, &status) != 0) refuse(path, errno);
+    if (!file || ::fstat(file.get(), &status) != 0) refuse(path, errno);
     if (S_ISDIR(status.st_mode)) throw UserError("{}: is a folder, expected a file", path.string());
     if (!S_ISREG(status.st_mode))
         throw UserError("{}: is a pipe or a device, expected a regular file", path.string());
     if (status.st_size > most_bytes)
         throw UserError("{}: has {} bytes; such files have at most {}", path.string(),
                         status.st_size, most_bytes);
-    std::string text(static_cast<size_t>(status.st_size), '\0');
-    size_t size = 0;
-    while (size < text.size()) {
-        const ssize_t got = ::read(file.number, text.data() + size, text.size() - size);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) refuse(path, errno);
-        if (got == 0) break;  // it became shorter
-        size += static_cast<size_t>(got);
-    }
-    text.resize(size);
-    return text;
+    // Fewer bytes where it became shorter.
+    std::optional<std::string> text = read_bytes(file, static_cast<size_t>(status.st_size));
+    if (!text) refuse(path, errno);
+    return *std::move(text);
 }
 
 Json parse_json(std::string_view text, const std::string& origin, std::string_view fix) {

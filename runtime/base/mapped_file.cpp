@@ -11,29 +11,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/errors.h"
 
 namespace cleave {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-    int fd =
-        ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a pipe would wait for a writer
-    if (fd < 0) throw UserError("cannot open {}: {}", path, std::strerror(errno));
+    // Not blocking: a pipe would wait for a writer.
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!file) throw UserError("cannot open {}: {}", path, std::strerror(errno));
     struct stat info{};
-    if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        ::close(fd);
+    if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
         throw UserError("cannot read {}: it is not a regular file", path);
-    }
     size_ = static_cast<size_t>(info.st_size);
-    if (size_ > 0) {
-        void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-        int error = errno;
-        ::close(fd);
-        if (map == MAP_FAILED) throw UserError("cannot map {}: {}", path, std::strerror(error));
-        data_ = static_cast<const std::byte*>(map);
-    } else {
-        ::close(fd);
-    }
+    if (size_ == 0) return;
+    void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (map == MAP_FAILED) throw UserError("cannot map {}: {}", path, std::strerror(errno));
+    data_ = static_cast<const std::byte*>(map);
 }
 
 MappedFile::~MappedFile() {

@@ -9,8 +9,9 @@
 #include <thread>
 #include <utility>
 
-#include "importer/weights/quantized_shard.h"
+#include "planner/cost/groups.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/thread_team.h"
 #include "runtime/engine/live_request.h"
 #include "runtime/execute/greedy.h"
 #include "runtime/generate/nan_check.h"
@@ -27,8 +28,8 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::string why_alone(const planner::Plan& plan) {
-    if (!importer::has_dynamic_activations(plan.graph)) return "";
+std::string why_alone(const planner::Plan& plan, const EngineLimits& limits) {
+    if (!limits.whole_passes) return "";
     return fmt::format(
         "{} quantises its activations by all tokens of a pass (DynamicQuantizeLinear), so requests "
         "that shared one would change one another: they run one after another, each prompt in one "
@@ -36,12 +37,10 @@ std::string why_alone(const planner::Plan& plan) {
         plan.graph.name);
 }
 
-SchedulerOptions scheduler_options(const EngineOptions& options, bool alone) {
-    SchedulerOptions scheduler = options.scheduler;
+const SchedulerOptions& checked(const SchedulerOptions& scheduler) {
     if (scheduler.groups > kMostPassesInFlight)
         throw UserError("{} groups of sequences; at most {} passes are in flight", scheduler.groups,
                         kMostPassesInFlight);
-    scheduler.whole_passes = scheduler.whole_passes || alone;
     return scheduler;
 }
 
@@ -74,9 +73,9 @@ struct Engine::Impl {
         : plan(p),
           runner(r),
           tokenizer(t),
-          alone(why_alone(p)),
           limits(limits_of(p)),
-          scheduler(limits, scheduler_options(options, !alone.empty())),
+          alone(why_alone(p, limits)),
+          scheduler(limits, checked(options.scheduler)),
           most_passes(options.scheduler.groups) {
         thread = std::thread([this] { run(); });
     }
@@ -103,8 +102,8 @@ struct Engine::Impl {
     const planner::Plan& plan;
     PassRunner& runner;
     const Tokenizer* tokenizer;
-    const std::string alone;
     const EngineLimits limits;
+    const std::string alone;
 
     mutable std::mutex mutex;
     std::condition_variable wake, idle;
@@ -393,6 +392,13 @@ EngineStatistics Engine::statistics() const {
     if (impl_->oldest_submitted)
         statistics.oldest_pass_seconds = seconds_since(*impl_->oldest_submitted);
     return statistics;
+}
+
+int64_t default_groups(const planner::Plan& plan, int64_t threads) {
+    const int64_t cores = available_cores();
+    return std::min(
+        kMostPassesInFlight,
+        planner::groups_in_flight(plan, plan.workload.batch, threads > 0 ? threads : cores, cores));
 }
 
 EngineLimits Engine::limits() const { return impl_->limits; }

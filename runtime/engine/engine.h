@@ -93,4 +93,8 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
+// SchedulerOptions::groups that keep the stages of `plan` busy, by its costs and the machine's
+// cores. `threads` of each host device; 0: all cores.
+int64_t default_groups(const planner::Plan& plan, int64_t threads);
+
 }  // namespace cleave::runtime

@@ -6,7 +6,6 @@
 #include <deque>
 #include <utility>
 
-#include "importer/weights/quantized_shard.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/pass_costs.h"
 
@@ -52,13 +51,10 @@ private:
 // Tokens stand for none: nothing is shared and nothing reads them.
 void ForecastRun::arrive(const TraceRequest& request) {
     ScheduledRequest scheduled{.max_new_tokens = request.output_tokens};
-    Admission admission{.reason = {}};
-    if (request.prompt_tokens <= limits_.context) {
+    Admission admission{.reason = prompt_too_long(request, limits_.context)};
+    if (admission.reason.empty()) {
         scheduled.prompt.resize(static_cast<size_t>(request.prompt_tokens));
         admission = scheduler_.add(std::move(scheduled));
-    } else {
-        admission.reason = fmt::format("a prompt of {} tokens; the context has {}",
-                                       request.prompt_tokens, limits_.context);
     }
     if (admission.request)
         meter_.arrive(*admission.request, request.arrival_ms, request.prompt_tokens);
@@ -127,7 +123,6 @@ ServeReport forecast(const planner::Plan& plan, const std::vector<TraceRequest>&
     PassCosts costs(plan);
     options.share_prefixes = false;
     options.max_queue = std::max<int64_t>(1, static_cast<int64_t>(trace.size()));
-    if (importer::has_dynamic_activations(plan.graph)) options.whole_passes = true;
     if (options.groups == 0) {
         int64_t past = plan.workload.decode_past();
         options.groups = costs.best_groups(plan.workload.batch, past);

@@ -97,18 +97,11 @@ PassResult ReplayRun::take() {
 
 void ReplayRun::send(int64_t number, const TraceRequest& request) {
     EngineRequest made{.max_new_tokens = request.output_tokens};
-    SplitMix64 random(static_cast<uint64_t>(number));
-    const auto vocab = static_cast<int>(plan_.graph.config.vocab_size);
-    const int64_t context = engine_->limits().context;
-    EngineAdmission admission;
     // The engine sees the whole prompt before it refuses one.
-    if (request.prompt_tokens > context)
-        admission.reason = fmt::format("a prompt of {} tokens; the context has {}",
-                                       request.prompt_tokens, context);
+    EngineAdmission admission{.reason = prompt_too_long(request, engine_->limits().context)};
     const std::lock_guard lock(mutex_);
     if (admission.reason.empty()) {
-        for (int64_t i = 0; i < request.prompt_tokens; ++i)
-            made.prompt.push_back(random.below(vocab));
+        made.prompt = random_prompt(plan_, number, request.prompt_tokens);
         admission = engine_->add(std::move(made), [this, number](const EngineEvent& event) {
             take_event(number, event);
         });
@@ -156,12 +149,18 @@ ServeReport ReplayRun::run(const std::vector<TraceRequest>& trace) {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
     if (!fault_.empty()) throw UserError(fault_);
-    SchedulerOptions used = options_.scheduler;
-    used.whole_passes = used.whole_passes || !engine_->runs_alone().empty();
-    return meter_.report(engine_->limits(), used, engine_->statistics().scheduler);
+    return meter_.report(engine_->limits(), options_.scheduler, engine_->statistics().scheduler);
 }
 
 }  // namespace
+
+std::vector<int32_t> random_prompt(const planner::Plan& plan, int64_t number, int64_t tokens) {
+    SplitMix64 random(static_cast<uint64_t>(number));
+    const auto vocab = static_cast<int>(plan.graph.config.vocab_size);
+    std::vector<int32_t> prompt;
+    for (int64_t i = 0; i < tokens; ++i) prompt.push_back(random.below(vocab));
+    return prompt;
+}
 
 ServeReport replay(const planner::Plan& plan, PassRunner& runner,
                    const std::vector<TraceRequest>& trace, const ReplayOptions& options) {

@@ -23,6 +23,9 @@ struct ReplayOptions {
     std::function<void(int64_t done, int64_t total)> progress;
 };
 
+// `tokens` ids of the vocabulary, random and the same for the same `number`.
+std::vector<int32_t> random_prompt(const planner::Plan& plan, int64_t number, int64_t tokens);
+
 // Takes as long as the trace's arrivals and its last requests do. Latencies are since the arrivals
 // that the trace states. UserError as Engine has it, and for logits that are not numbers; what
 // `runner` throws; Cancelled.

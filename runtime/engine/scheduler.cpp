@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "importer/weights/quantized_shard.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/scheduler_state.h"
@@ -308,7 +309,8 @@ EngineLimits limits_of(const planner::Plan& plan) {
             .num_blocks = plan.kv_pool.num_blocks,
             .max_tokens = plan.workload.max_tokens(),
             .max_outputs = plan.workload.max_outputs(),
-            .window = planner::longest_window(plan.graph)};
+            .window = planner::longest_window(plan.graph),
+            .whole_passes = importer::has_dynamic_activations(plan.graph)};
 }
 
 }  // namespace cleave::runtime

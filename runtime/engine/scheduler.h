@@ -34,6 +34,9 @@ struct EngineLimits {
     int64_t max_tokens = 0;   // of a pass
     int64_t max_outputs = 0;  // rows of logits of a pass
     int64_t window = 0;       // no layer sees a key further back; 0: one sees all
+    // One sequence runs at a time, its prompt whole in one pass, nothing is shared: the graph's
+    // operators see the whole pass, such as those that quantise over it.
+    bool whole_passes = false;
 
     int64_t blocks_per_slot() const { return planner::kv_blocks(context); }
 };
@@ -47,9 +50,6 @@ struct SchedulerOptions {
     int64_t max_queue = 1024;  // requests that wait for their first pass
     int64_t token_budget = 0;  // tokens of a pass, at least `slots`; 0: limits.max_tokens
     int64_t groups = 1;        // passes in flight at most, each with decode rows of its own
-    // One sequence runs at a time, its prompt whole in one pass, nothing is shared: for graphs
-    // whose operators see the whole pass, such as those that quantise over it.
-    bool whole_passes = false;
 };
 
 using RequestId = int64_t;  // 0, 1, 2, ... in the order of arrival

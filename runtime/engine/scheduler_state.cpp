@@ -33,13 +33,13 @@ EngineLimits checked(EngineLimits limits, const SchedulerOptions& options) {
                  limits.max_outputs >= limits.slots && limits.window >= 0)
         << "a plan for " << limits.slots << " sequences, " << limits.max_tokens << " tokens and "
         << limits.max_outputs << " outputs of a pass";
-    if (options.whole_passes) limits.slots = 1;
+    if (limits.whole_passes) limits.slots = 1;
     return limits;
 }
 
 SchedulerOptions completed(SchedulerOptions options, const EngineLimits& limits) {
     if (options.token_budget == 0) options.token_budget = limits.max_tokens;
-    if (options.whole_passes) {
+    if (limits.whole_passes) {
         options.token_budget = limits.max_tokens;
         options.groups = 1;
         options.share_prefixes = false;
@@ -110,7 +110,7 @@ std::string SchedulerState::never_fits(const ScheduledRequest& request) const {
     if (request.copies > limits_.slots) {
         return fmt::format("{} copies; {} sequences run at once", request.copies, limits_.slots);
     }
-    if (options_.whole_passes && prompt > options_.token_budget) {
+    if (limits_.whole_passes && prompt > options_.token_budget) {
         return fmt::format(
             "a prompt of {} tokens; this model takes a prompt in one pass, which has {}", prompt,
             options_.token_budget);

@@ -67,8 +67,8 @@ ServeReport ServeMeter::report(const EngineLimits& limits, const SchedulerOption
     result.mean_sequences = sequences_time_ / ms;
     result.passes = end.passes;
     result.preemptions = end.preemptions;
-    result.groups = options.whole_passes ? 1 : options.groups;
-    const bool is_bounded = options.token_budget > 0 && !options.whole_passes;
+    result.groups = limits.whole_passes ? 1 : options.groups;
+    const bool is_bounded = options.token_budget > 0 && !limits.whole_passes;
     result.token_budget = is_bounded ? options.token_budget : limits.max_tokens;
     return result;
 }

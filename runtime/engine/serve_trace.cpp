@@ -91,6 +91,11 @@ std::vector<TraceRequest> parse_trace(std::string_view text, const std::string& 
     return trace;
 }
 
+std::string prompt_too_long(const TraceRequest& request, int64_t context) {
+    if (request.prompt_tokens <= context) return {};
+    return fmt::format("a prompt of {} tokens; the context has {}", request.prompt_tokens, context);
+}
+
 std::vector<TraceRequest> load_trace(const std::string& path) {
     std::string text;
     try {

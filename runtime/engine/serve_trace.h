@@ -17,6 +17,10 @@ struct TraceRequest {
     int64_t output_tokens = 0;
 };
 
+// Why no pass is needed to refuse the request: its prompt alone exceeds a context of so many
+// tokens. Empty where it does not.
+std::string prompt_too_long(const TraceRequest& request, int64_t context);
+
 // UserError with path, line and column for anything else than the header and rows of a number and
 // two whole numbers from 1 on, with arrivals that never go back; for a file without rows.
 std::vector<TraceRequest> load_trace(const std::string& path);

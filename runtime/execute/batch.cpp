@@ -7,6 +7,16 @@
 
 namespace cleave::runtime {
 
+std::vector<int32_t> identity_table(const planner::Workload& workload, int64_t num_blocks) {
+    std::vector<int32_t> table;
+    for (int64_t slot = 0; slot < workload.batch; ++slot)
+        for (int64_t i = 0; i < workload.blocks_per_slot(); ++i) {
+            const int64_t block = identity_block(workload, slot, i);
+            table.push_back(block < num_blocks ? static_cast<int32_t>(block) : 0);
+        }
+    return table;
+}
+
 void check_batch(const Batch& batch, const planner::Workload& workload) {
     size_t tokens = batch.token_ids.size();
     CLEAVE_CHECK(batch.positions.size() == tokens && batch.slots.size() == tokens)

@@ -28,7 +28,7 @@ struct Batch {
     std::vector<int32_t> output_rows;      // [num_outputs]
     bool is_prefill = true;                // which of the plan's step lists runs
     // The block table, [workload.batch, workload.blocks_per_slot()], 0 behind a slot's last block;
-    // empty: the identity table (identity_block).
+    // empty: identity_table.
     std::vector<int32_t> blocks;
     std::vector<BlockCopy> copies;  // before the pass's first step: copy on write
 
@@ -41,6 +41,9 @@ struct Batch {
 inline int64_t identity_block(const planner::Workload& workload, int64_t slot, int64_t index) {
     return 1 + slot * workload.blocks_per_slot() + index;
 }
+
+// That table whole, as Batch::blocks; 0 for blocks that a pool of `num_blocks` has not.
+std::vector<int32_t> identity_table(const planner::Workload& workload, int64_t num_blocks);
 
 // InternalError unless `batch` holds the invariants above and fits the workload.
 void check_batch(const Batch& batch, const planner::Workload& workload);

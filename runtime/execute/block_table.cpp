@@ -15,12 +15,7 @@ BlockTable::BlockTable(const Plan& plan, const Arenas& arenas, DeviceId id)
     if (address_ == 0) return;
     const Workload& w = plan.workload;
     const int64_t num_blocks = plan.kv_pool.num_blocks;
-    identity_.reserve(static_cast<size_t>(block_table(w).count));
-    for (int64_t slot = 0; slot < w.batch; ++slot)
-        for (int64_t i = 0; i < w.blocks_per_slot(); ++i) {
-            const int64_t block = identity_block(w, slot, i);
-            identity_.push_back(block < num_blocks ? static_cast<int32_t>(block) : 0);
-        }
+    identity_ = identity_table(w, num_blocks);
     for (const KvSlab& slab : plan.kv_slabs) {
         if (slab.device != id) continue;
         DeviceAddress at = arenas.address(slab.buffer);

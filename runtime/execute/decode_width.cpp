@@ -24,16 +24,6 @@ int64_t free_slot(const Batch& batch, const Workload& workload) {
     return std::distance(last, taken.rend()) - 1;
 }
 
-void write_identity(Batch& batch, const Plan& plan) {
-    const Workload& w = plan.workload;
-    for (int64_t slot = 0; slot < w.batch; ++slot)
-        for (int64_t i = 0; i < w.blocks_per_slot(); ++i) {
-            const int64_t block = identity_block(w, slot, i);
-            batch.blocks.push_back(block < plan.kv_pool.num_blocks ? static_cast<int32_t>(block)
-                                                                   : 0);
-        }
-}
-
 }  // namespace
 
 int64_t decode_width(int64_t rows, int64_t most) {
@@ -52,7 +42,7 @@ void fill_decode(Batch& batch, const Plan& plan) {
         width == rows)
         return;
     const int64_t slot = free_slot(batch, plan.workload);
-    if (batch.blocks.empty()) write_identity(batch, plan);
+    if (batch.blocks.empty()) batch.blocks = identity_table(plan.workload, plan.kv_pool.num_blocks);
     const int64_t per_slot = plan.workload.blocks_per_slot();
     std::fill_n(batch.blocks.begin() + static_cast<std::ptrdiff_t>(slot * per_slot), per_slot, 0);
     for (int64_t row = rows; row < width; ++row) {

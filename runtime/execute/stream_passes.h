@@ -2,9 +2,9 @@
 // The passes of an asynchronous device (runtime/device/async_device.h). Steps go on its stream in
 // plan order; the host waits only for communications through its own memory. Decode is captured
 // once for each shape of pass, of which there are few (runtime/execute/decode_width.h), in runs
-// between such communications, and replayed. A trace of steps
-// has a mark of the stream before and behind each step, a trace of passes before and behind each
-// pass. One worker uses it; not thread-safe.
+// between such communications, and replayed. A trace of steps has a mark of the stream before and
+// behind each step, a trace of passes before and behind each pass. One worker uses it; not
+// thread-safe.
 #pragma once
 
 #include <array>

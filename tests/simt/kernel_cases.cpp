@@ -55,6 +55,23 @@ void make_sink(const AttentionSpec& s, const SlabPlace& place, GuardedBuffer& q,
             }
 }
 
+// Sizes that are no multiples of a tile's, in groups that do not divide the heads.
+AttentionOptions odd_heads(bool prefill) {
+    return {.heads = 5,
+            .first_head = 2,
+            .group = 3,
+            .head_dim = 80,
+            .v_head_dim = 72,
+            .window = 40,
+            .softcap = 2.0,
+            .prefill = prefill};
+}
+
+// Heads of 128 elements that share one head of keys and values.
+AttentionOptions wide_heads(int64_t heads, bool prefill) {
+    return {.heads = heads, .group = heads, .head_dim = 128, .v_head_dim = 128, .prefill = prefill};
+}
+
 // `batch` holds sequences of tokens with the same slot in a row.
 KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, AttentionOptions o,
                           DType activations = DType::kF32) {
@@ -172,17 +189,7 @@ void add_plain_cases(Cases& cases, bool host) {
                                           {.prefill = true, .leaves_singles = !host});
                 });
             }
-            add([=] {
-                return attention_case(host, dtype, batch,
-                                      {.heads = 5,
-                                       .first_head = 2,
-                                       .group = 3,
-                                       .head_dim = 80,
-                                       .v_head_dim = 72,
-                                       .window = 40,
-                                       .softcap = 2.0,
-                                       .prefill = prefill});
-            });
+            add([=] { return attention_case(host, dtype, batch, odd_heads(prefill)); });
         }
         add([=] { return embedding_case(dtype, 36, DType::kF32); });
         add([=] { return rms_norm_case(dtype, 84, 28); });
@@ -365,24 +372,9 @@ void add_scaled_cases(Cases& cases, bool host) {
         for (bool prefill : {false, true}) {
             const RaggedBatch& batch = prefill ? many : few;
             add([=] { return attention_case(host, dtype, batch, {.prefill = prefill}); });
+            add([=] { return attention_case(host, dtype, batch, odd_heads(prefill)); });
             add([=] {
-                return attention_case(host, dtype, batch,
-                                      {.heads = 5,
-                                       .first_head = 2,
-                                       .group = 3,
-                                       .head_dim = 80,
-                                       .v_head_dim = 72,
-                                       .window = 40,
-                                       .softcap = 2.0,
-                                       .prefill = prefill});
-            });
-            add([=] {
-                return attention_case(host, dtype, batch,
-                                      {.heads = 8,
-                                       .group = 8,
-                                       .head_dim = 128,
-                                       .v_head_dim = 128,
-                                       .prefill = prefill},
+                return attention_case(host, dtype, batch, wide_heads(8, prefill),
                                       integers ? DType::kF32 : DType::kBF16);
             });
         }
@@ -399,19 +391,12 @@ void add_other_cases(Cases& cases, bool host) {
     const RaggedBatch one = one_token();
     const RaggedBatch few = few_tokens();
     const RaggedBatch many = many_tokens();
-    add([=] {
-        return attention_case(host, DType::kF16, few,
-                              {.heads = 8, .group = 8, .head_dim = 128, .v_head_dim = 128});
-    });
+    add([=] { return attention_case(host, DType::kF16, few, wide_heads(8, false)); });
     add([=] {
         return attention_case(host, DType::kBF16, one,
                               {.heads = 2, .group = 1, .head_dim = 256, .v_head_dim = 256});
     });
-    add([=] {
-        return attention_case(
-            host, DType::kF16, many,
-            {.heads = 2, .group = 2, .head_dim = 128, .v_head_dim = 128, .prefill = true});
-    });
+    add([=] { return attention_case(host, DType::kF16, many, wide_heads(2, true)); });
     for (DType activations : {DType::kF32, DType::kBF16})
         for (bool norm : {false, true})
             add([=] { return all_reduce_case(norm ? 8 : 3, 300, !norm, norm, activations); });
@@ -467,11 +452,7 @@ namespace {
 Cases warpgroup_attention_cases() {
     const RaggedBatch many = RaggedBatch().add(2, 60, 49).add(0, 0, 5).add(1, 15, 17);
     return {
-        [=] {
-            return attention_case(
-                false, DType::kF16, many,
-                {.heads = 2, .group = 2, .head_dim = 128, .v_head_dim = 128, .prefill = true});
-        },
+        [=] { return attention_case(false, DType::kF16, many, wide_heads(2, true)); },
         [=] {
             return attention_case(false, DType::kBF16, many,
                                   {.heads = 3,
@@ -503,11 +484,7 @@ Cases warpgroup_attention_cases() {
                 false, DType::kF16, many,
                 {.head_dim = 64, .v_head_dim = 64, .prefill = true, .sink = true});
         },
-        [=] {
-            return attention_case(
-                false, DType::kInt8, many,
-                {.heads = 2, .group = 2, .head_dim = 128, .v_head_dim = 128, .prefill = true});
-        },
+        [=] { return attention_case(false, DType::kInt8, many, wide_heads(2, true)); },
         [=] {
             return attention_case(false, DType::kF8E4M3, many,
                                   {.heads = 3,

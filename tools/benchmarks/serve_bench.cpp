@@ -7,7 +7,6 @@
 #include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/split_mix.h"
 #include "tools/benchmarks/bench_model.h"
 
 namespace cleave::bench {
@@ -57,14 +56,6 @@ ServeModel::ServeModel(const std::string& shape)
 
 Served::Served(const ServeModel& model, bool reproducible)
     : plan(plan_of(model)), session(plan, session_options(reproducible)) {}
-
-std::vector<int32_t> random_prompt(const planner::Plan& plan, int64_t number, int64_t tokens) {
-    SplitMix64 random(static_cast<uint64_t>(number));
-    std::vector<int32_t> prompt;
-    for (int64_t i = 0; i < tokens; ++i)
-        prompt.push_back(random.below(static_cast<int>(plan.graph.config.vocab_size)));
-    return prompt;
-}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -14,6 +14,7 @@
 #include "planner/machine/host_facts.h"
 #include "planner/plan/plan.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/replay.h"
 #include "runtime/session/session.h"
 
 namespace cleave::bench {
@@ -38,9 +39,6 @@ struct Served {
     runtime::Session session;
     runtime::SessionRunner runner{session};
 };
-
-// The tokens of prompt number `number`, the same each time, unlike those of other numbers.
-std::vector<int32_t> random_prompt(const planner::Plan& plan, int64_t number, int64_t tokens);
 
 // An engine and what its requests were told. The caller's thread sends and waits.
 class Load {

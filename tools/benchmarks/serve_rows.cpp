@@ -33,7 +33,8 @@ double serve_equal(Served& served, int64_t requests, int64_t prompt, int64_t tok
                    const runtime::SchedulerOptions& options = {}) {
     Load load(served, options);
     const Clock::time_point start = Clock::now();
-    for (int64_t i = 0; i < requests; ++i) load.send(random_prompt(served.plan, i, prompt), tokens);
+    for (int64_t i = 0; i < requests; ++i)
+        load.send(runtime::random_prompt(served.plan, i, prompt), tokens);
     load.wait();
     return seconds_since(start);
 }
@@ -79,7 +80,7 @@ Row continuous_batching(Served& served, int rounds) {
         Load load(served);
         start = Clock::now();
         for (size_t i = 0; i < kRequests; ++i)
-            load.send(random_prompt(served.plan, static_cast<int64_t>(i), kShortPrompt),
+            load.send(runtime::random_prompt(served.plan, static_cast<int64_t>(i), kShortPrompt),
                       lengths[i]);
         load.wait();
         gains.push_back(fixed / seconds_since(start));
@@ -101,7 +102,7 @@ Row concurrency(const ServeModel& model, Served& served, int rounds) {
         for (const int64_t requests : {int64_t{1}, kSlots}) {
             Load load(served);
             for (int64_t i = 0; i < requests; ++i)
-                load.send(random_prompt(served.plan, i, kShortPrompt), kEqualTokens);
+                load.send(runtime::random_prompt(served.plan, i, kShortPrompt), kEqualTokens);
             load.wait();
             (requests == 1 ? one_ms : all_ms).push_back(tools::median(load.gaps_ms(0)));
         }
@@ -130,7 +131,7 @@ Row beside_run(Served& served, int rounds) {
     Row row{.name = "engine / run, 16 equal", .goal = 0.95};
     std::vector<std::vector<int32_t>> prompts;
     for (int64_t i = 0; i < kSlots; ++i)
-        prompts.push_back(random_prompt(served.plan, i, kShortPrompt));
+        prompts.push_back(runtime::random_prompt(served.plan, i, kShortPrompt));
     runtime::GenerateOptions options;
     options.max_new_tokens = kEqualTokens;
     std::vector<double> rates;
@@ -152,7 +153,7 @@ Row kv_waste(const Served& served) {
     runtime::Scheduler scheduler(runtime::limits_of(served.plan), {.share_prefixes = false});
     SplitMix64 random(2);
     for (int i = 0; i < 200; ++i)
-        scheduler.add({.prompt = random_prompt(served.plan, i, 64 + random.below(385)),
+        scheduler.add({.prompt = runtime::random_prompt(served.plan, i, 64 + random.below(385)),
                        .max_new_tokens = 16 + random.below(241)});
     double tokens = 0, room = 0, sequences = 0;
     while (const auto pass = scheduler.next()) {
@@ -196,9 +197,10 @@ Row shared_prefix(Served& served, int rounds) {
         return seconds(told.sent, told.tokens.front());
     };
     for (int round = 0; round < rounds; ++round) {
-        std::vector<int32_t> prompt = random_prompt(served.plan, 1000 + round, kShared + kOwn);
+        std::vector<int32_t> prompt =
+            runtime::random_prompt(served.plan, 1000 + round, kShared + kOwn);
         const double cold = first_token(prompt);
-        const std::vector<int32_t> own = random_prompt(served.plan, 2000 + round, kOwn);
+        const std::vector<int32_t> own = runtime::random_prompt(served.plan, 2000 + round, kOwn);
         std::copy(own.begin(), own.end(), prompt.begin() + kShared);
         row.ratios.push_back(cold / first_token(prompt));
         cold_ms.push_back(1e3 * cold);
@@ -260,9 +262,9 @@ Row gap_beside_long_prompt(Served& served, int rounds) {
         const double full_ms = full_pass_ms(served, kPrompt + kTokens / 2);
         Load load(served, {.share_prefixes = false});
         for (int64_t i = 0; i + 1 < kSlots; ++i)
-            load.send(random_prompt(served.plan, i, kPrompt), kTokens);
+            load.send(runtime::random_prompt(served.plan, i, kPrompt), kTokens);
         load.wait_for(kSlots - 2, 4);
-        const size_t prompt = load.send(random_prompt(served.plan, 99, kLongPrompt), 2);
+        const size_t prompt = load.send(runtime::random_prompt(served.plan, 99, kLongPrompt), 2);
         load.wait();
         const Load::Told told = load.told(prompt);
         std::vector<double> ms;
@@ -284,7 +286,7 @@ Row gap_beside_long_prompt(Served& served, int rounds) {
 std::vector<Row> short_behind_long(Served& served, int rounds) {
     Row passes{.name = "short behind long, passes", .goal = 3, .at_least = false};
     Row makespan{.name = "long one's first token", .goal = 1.1, .at_least = false};
-    const std::vector<int32_t> prompt = random_prompt(served.plan, 98, kLongPrompt);
+    const std::vector<int32_t> prompt = runtime::random_prompt(served.plan, 98, kLongPrompt);
     for (int round = 0; round < rounds; ++round) {
         double ms[2] = {};
         for (const bool beside : {false, true}) {
@@ -293,7 +295,7 @@ std::vector<Row> short_behind_long(Served& served, int rounds) {
             size_t second = first;
             if (beside) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(5));
-                second = load.send(random_prompt(served.plan, 97, kShortPrompt), 2);
+                second = load.send(runtime::random_prompt(served.plan, 97, kShortPrompt), 2);
             }
             load.wait();
             const Load::Told told = load.told(first);

@@ -10,9 +10,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "planner/cost/groups.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/thread_team.h"
 #include "runtime/engine/forecast.h"
 #include "runtime/engine/replay.h"
 #include "runtime/generate/generate.h"
@@ -293,11 +291,7 @@ void run_serve_trace(const RunArguments& flags, Ready& ready) {
     planner::Plan plan = make_run_plan(flags, ready);
     runtime::ReplayOptions options;
     options.scheduler = scheduler_options(flags.serve, plan);
-    const int cores = runtime::available_cores();
-    options.scheduler.groups = std::min(
-        runtime::kMostPassesInFlight,
-        planner::groups_in_flight(plan, plan.workload.batch,
-                                  flags.run.threads > 0 ? flags.run.threads : cores, cores));
+    options.scheduler.groups = runtime::default_groups(plan, flags.run.threads);
     options.cancel = &cancel_token();
     const runtime::ServeReport predicted = runtime::forecast(plan, trace, options.scheduler);
     Interruptible interruptible;

@@ -23,7 +23,7 @@ EngineLimits random_limits(SplitMix64& random) {
     return limits;
 }
 
-SchedulerOptions random_options(SplitMix64& random, const EngineLimits& limits) {
+SchedulerOptions random_options(SplitMix64& random, EngineLimits& limits) {
     SchedulerOptions options;
     options.kv_mode = random.below(2) == 0 ? KvMode::kReserve : KvMode::kOvercommit;
     options.share_prefixes = random.below(4) != 0;
@@ -33,8 +33,8 @@ SchedulerOptions random_options(SplitMix64& random, const EngineLimits& limits) 
         auto spare = static_cast<int>(limits.max_tokens - limits.slots);
         options.token_budget = limits.slots + random.below(spare + 1);
     }
-    options.whole_passes = random.below(16) == 0;
-    if (options.whole_passes) options.token_budget = 0;
+    limits.whole_passes = random.below(16) == 0;
+    if (limits.whole_passes) options.token_budget = 0;
     return options;
 }
 

@@ -16,6 +16,12 @@ EngineLimits plain_limits() {
     return {.slots = 4, .context = 1024, .num_blocks = 257, .max_tokens = 64, .max_outputs = 4};
 }
 
+EngineLimits whole_pass_limits() {
+    EngineLimits limits = plain_limits();
+    limits.whole_passes = true;
+    return limits;
+}
+
 // A prompt of its own, unless `first` is another's.
 ScheduledRequest request_of(int64_t prompt, int64_t new_tokens, int32_t first = -1) {
     static int32_t next = 1000;
@@ -26,8 +32,8 @@ ScheduledRequest request_of(int64_t prompt, int64_t new_tokens, int32_t first = 
     return request;
 }
 
-std::string reason_of(const SchedulerOptions& options, const ScheduledRequest& request) {
-    WatchedScheduler scheduler(plain_limits(), options);
+std::string reason_of(const EngineLimits& limits, const ScheduledRequest& request) {
+    WatchedScheduler scheduler(limits, {});
     Admission admission = scheduler.add(request);
     CHECK(!admission.queue_full);
     return admission.reason;
@@ -82,23 +88,24 @@ TEST_CASE("options that do not fit the plan are refused with its numbers", "[run
 }
 
 TEST_CASE("what can never run is refused with the numbers", "[runtime][engine]") {
-    CHECK(reason_of({}, request_of(0, 1)) == "an empty prompt");
-    CHECK(reason_of({}, request_of(900, 200)) ==
+    CHECK(reason_of(plain_limits(), request_of(0, 1)) == "an empty prompt");
+    CHECK(reason_of(plain_limits(), request_of(900, 200)) ==
           "a prompt of 900 tokens and 200 new ones are 1100; the context has 1024");
-    CHECK_THAT(reason_of({}, request_of(5, 0)), Catch::Contains("0 new tokens; at least 1"));
+    CHECK_THAT(reason_of(plain_limits(), request_of(5, 0)),
+               Catch::Contains("0 new tokens; at least 1"));
     ScheduledRequest copies = request_of(10, 10);
     copies.copies = 5;
-    CHECK(reason_of({}, copies) == "5 copies; 4 sequences run at once");
+    CHECK(reason_of(plain_limits(), copies) == "5 copies; 4 sequences run at once");
     copies.copies = 0;
-    CHECK(reason_of({}, copies) == "0 copies of 10 new tokens");
+    CHECK(reason_of(plain_limits(), copies) == "0 copies of 10 new tokens");
     copies = request_of(16, 1008);
     copies.copies = 4;
-    CHECK(reason_of({}, copies).empty());
+    CHECK(reason_of(plain_limits(), copies).empty());
     EngineLimits small = plain_limits();
     small.num_blocks = 129;
     WatchedScheduler scheduler(small, {});
     CHECK(scheduler.add(copies).reason == "253 KV blocks of 16 tokens needed; the pool has 128");
-    CHECK_THAT(reason_of({.whole_passes = true}, request_of(65, 1)),
+    CHECK_THAT(reason_of(whole_pass_limits(), request_of(65, 1)),
                Catch::Contains("a prompt of 65 tokens; this model takes a prompt in one pass"));
 }
 
@@ -338,7 +345,7 @@ TEST_CASE("chunks of one prompt fill a pipeline", "[runtime][engine]") {
 }
 
 TEST_CASE("a model that sees the whole pass has one sequence in it", "[runtime][engine]") {
-    WatchedScheduler scheduler(plain_limits(), {.whole_passes = true});
+    WatchedScheduler scheduler(whole_pass_limits(), {});
     for (int i = 0; i < 3; ++i) REQUIRE(scheduler.add(request_of(50, 10, 0)).request);
     while (!scheduler.scheduler().idle()) {
         REQUIRE(scheduler.next());

@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "planner/cost/groups.h"
-#include "runtime/base/thread_team.h"
 #include "runtime/engine/pass_runner.h"
 #include "runtime/text/generation_config.h"
 #include "runtime/text/tokenizer.h"
@@ -49,13 +47,7 @@ runtime::EngineOptions options_from(const cleave_engine_options& given, const pl
     options.scheduler.share_prefixes = given.no_prefix_sharing == 0;
     options.scheduler.token_budget = given.token_budget;
     options.scheduler.groups = given.groups;
-    if (given.groups == 0) {
-        const int64_t cores = runtime::available_cores();
-        options.scheduler.groups =
-            std::min(runtime::kMostPassesInFlight,
-                     planner::groups_in_flight(plan, plan.workload.batch,
-                                               given.threads != 0 ? given.threads : cores, cores));
-    }
+    if (given.groups == 0) options.scheduler.groups = runtime::default_groups(plan, given.threads);
     if (given.max_queue != 0) options.scheduler.max_queue = given.max_queue;
     return options;
 }
