@@ -50,6 +50,7 @@ int run(int argc, char** argv, runtime::Drivers& drivers) {
         "Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon "
         "a time\"");
     tools::add_run(app, drivers);
+    tools::add_serve(app, drivers);
     tools::add_plan(app, drivers);
     tools::add_inspect(app, drivers);
     tools::add_import(app);

@@ -19,7 +19,7 @@ namespace {
 const char* const kTrace =
     "arrival_ms,prompt_tokens,output_tokens\n0,40,12\n0,3,30\n1,100,2\n1,9000,5\n3,17,16\n";
 
-CommandResult serve(const std::string& trace, std::vector<std::string> more) {
+CommandResult replay(const std::string& trace, std::vector<std::string> more) {
     std::vector<std::string> arguments{"run", bundled_model().string(), "--batch",
                                        "3",   "--serve-trace",          trace};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -28,7 +28,7 @@ CommandResult serve(const std::string& trace, std::vector<std::string> more) {
 
 Json served(const std::string& trace, std::vector<std::string> more) {
     more.push_back("--json");
-    const CommandResult result = serve(trace, more);
+    const CommandResult result = replay(trace, more);
     INFO(result.error);
     REQUIRE(result.exit_code == 0);
     Json json = Json::parse(result.output);
@@ -63,8 +63,8 @@ TEST_CASE("a replay serves the requests of its forecast on any devices, and refu
 }
 
 TEST_CASE("the text of a replay has prediction and measurement side by side", "[tools]") {
-    const CommandResult result = serve("rate=100000,prompt=9,output=4,requests=5",
-                                       {"--devices", "host", "--kv-tokens", "512"});
+    const CommandResult result = replay("rate=100000,prompt=9,output=4,requests=5",
+                                        {"--devices", "host", "--kv-tokens", "512"});
     INFO(result.error);
     REQUIRE(result.exit_code == 0);
     CHECK_THAT(result.output, Contains("5 requests, 45 prompt tokens, 20 new tokens"));

@@ -77,6 +77,12 @@ void say_text(const std::string& text) {
     std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 
+void redraw_line(const std::string& text) {
+    if (!stderr_is_terminal()) return;
+    fmt::print(stderr, "\r{}\x1b[K", printable(text, true));
+    std::fflush(stderr);
+}
+
 void flush_output() {
     errno = 0;
     // The error of a write before this one stays in the stream.
@@ -138,8 +144,7 @@ ProgressBar::ProgressBar(std::string label) : state_(new State) {
 }
 
 ProgressBar::~ProgressBar() {
-    if (state_->visible) std::fputs("\r\x1b[K", stderr);
-    std::fflush(stderr);
+    if (state_->visible) redraw_line("");
     delete state_;
 }
 
@@ -156,10 +161,8 @@ void ProgressBar::update(int64_t done, int64_t total, bool as_bytes) {
     state_->drawn = now;
     state_->visible = true;
     const double seconds = std::chrono::duration<double>(now - state_->start).count();
-    fmt::print(
-        stderr, "\r{}\x1b[K",
+    redraw_line(
         progress_text(state_->label, {done, total, as_bytes, state_->done_at_start, seconds}));
-    std::fflush(stderr);
 }
 
 }  // namespace cleave::tools

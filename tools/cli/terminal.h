@@ -41,6 +41,9 @@ template <class... T>
 void say(fmt::format_string<T...> text, T&&... values) {
     say_text(fmt::format(text, std::forward<T>(values)...));
 }
+// One line on a terminal at standard error, in place of the one that was there; nothing elsewhere.
+// An empty text wipes it.
+void redraw_line(const std::string& text);
 // Hands what was printed to standard output on. UserError where it, or anything before, was lost.
 void flush_output();
 

@@ -22,5 +22,6 @@ void add_devices(CLI::App& app, runtime::Drivers& drivers);
 void add_model(CLI::App& app);
 void add_doctor(CLI::App& app, runtime::Drivers& drivers);
 void add_cache(CLI::App& app);
+void add_serve(CLI::App& app, runtime::Drivers& drivers);
 
 }  // namespace cleave::tools

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/errors.h"
+#include "runtime/engine/engine.h"
 #include "runtime/engine/forecast.h"
 #include "runtime/engine/replay.h"
 #include "runtime/generate/generate.h"

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// `cleave serve` as its users have it: a process that is asked over HTTP and ended by signals.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+#include "tests/tools/serve/http_client.h"
+
+using namespace cleave::test;
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+
+namespace {
+
+// The command on the bundled model at a free port, until it is ended.
+class ServeProcess {
+public:
+    explicit ServeProcess(const std::string& devices = "host",
+                          const std::vector<std::string>& more = {}) {
+        std::vector<std::string> arguments{CLEAVE_BINARY, "serve",     bundled_model().string(),
+                                           "--port",      "0",         "--devices",
+                                           devices,       "--context", "256"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        std::vector<char*> pointers;
+        for (std::string& argument : arguments) pointers.push_back(argument.data());
+        pointers.push_back(nullptr);
+        int ends[2];
+        REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+        REQUIRE(posix_spawn(&pid_, CLEAVE_BINARY, &actions, nullptr, pointers.data(), environ) ==
+                0);
+        posix_spawn_file_actions_destroy(&actions);
+        close(ends[1]);
+        error_ = ends[0];
+        const std::string mark = "listening on http://127.0.0.1:";
+        while (said_.find(mark) == std::string::npos || said_.back() != '\n') REQUIRE(read_error());
+        port_ = static_cast<uint16_t>(std::stoi(said_.substr(said_.find(mark) + mark.size())));
+    }
+    ~ServeProcess() {
+        if (pid_ > 0) kill(pid_, SIGKILL), wait();
+        close(error_);
+    }
+    ServeProcess(const ServeProcess&) = delete;
+    ServeProcess& operator=(const ServeProcess&) = delete;
+
+    uint16_t port() const { return port_; }
+    void send(int signal) const { kill(pid_, signal); }
+    // Its exit code; a signal's number and 128.
+    int wait() {
+        int status = 0;
+        waitpid(std::exchange(pid_, 0), &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    Json get(const std::string& path) const {
+        return Json::parse(HttpClient(port_).get(path).body);
+    }
+    Json post(const std::string& path, const Json& body) const {
+        return Json::parse(HttpClient(port_).post(path, body.dump()).body);
+    }
+    // Of a metric without labels but the model's.
+    double metric(const std::string& name) const {
+        const std::string text = HttpClient(port_).get("/metrics").body;
+        const size_t at = text.find("\ncleave:" + name + "{");
+        REQUIRE(at != std::string::npos);
+        return std::stod(text.substr(text.find("} ", at) + 2));
+    }
+    // 20 s at most.
+    template <class Holds>
+    void wait_until(const std::string& name, Holds&& holds) const {
+        bool is_so = false;
+        for (int i = 0; i < 4000 && !(is_so = holds(metric(name))); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        INFO(name);
+        REQUIRE(is_so);
+    }
+
+private:
+    bool read_error() {
+        pollfd wanted{error_, POLLIN, 0};
+        if (poll(&wanted, 1, 60'000) <= 0) return false;
+        char bytes[1024];
+        const ssize_t got = read(error_, bytes, sizeof bytes);
+        if (got > 0) said_.append(bytes, static_cast<size_t>(got));
+        return got > 0;
+    }
+    pid_t pid_ = 0;
+    int error_ = -1;
+    uint16_t port_ = 0;
+    std::string said_;
+};
+
+Json greedy(const std::string& prompt, int tokens) {
+    return {{"prompt", prompt}, {"max_tokens", tokens}, {"temperature", 0}};
+}
+
+std::string text_of_events(const std::vector<std::string>& events) {
+    std::string text;
+    for (size_t i = 0; i + 1 < events.size(); ++i)
+        text += Json::parse(events[i])["choices"][0]["text"].get<std::string>();
+    return text;
+}
+
+std::string text_of_run(const std::string& prompt, int tokens) {
+    const CommandResult run =
+        run_cleave({"run", bundled_model().string(), "--devices", "host", "--context", "256",
+                    "--prompt", prompt, "--max-new-tokens", std::to_string(tokens), "--json"});
+    REQUIRE(run.exit_code == 0);
+    return Json::parse(run.output)["text"];
+}
+
+}  // namespace
+
+TEST_CASE("a served model says what cleave run says, whole and in a stream, on any devices",
+          "[tools][serve]") {
+    const std::string prompt = "Once upon a time";
+    const std::string expected = text_of_run(prompt, 30);
+    for (const std::string devices : {"host", "host[0-3]"}) {
+        INFO(devices);
+        const ServeProcess server(devices);
+        const Json whole = server.post("/v1/completions", greedy(prompt, 30));
+        CHECK(whole["object"] == "text_completion");
+        CHECK(whole["model"] == "bundled");
+        CHECK(whole["choices"][0]["text"] == expected);
+        CHECK(whole["usage"]["total_tokens"] == whole["usage"]["prompt_tokens"].get<int>() +
+                                                    whole["usage"]["completion_tokens"].get<int>());
+        Json body = greedy(prompt, 30);
+        body["stream"] = true;
+        HttpClient client(server.port());
+        const std::vector<std::string> events =
+            events_of(client.post("/v1/completions", body.dump()).body);
+        REQUIRE(events.size() > 2);
+        CHECK(events.back() == "[DONE]");
+        CHECK(text_of_events(events) == expected);
+    }
+}
+
+TEST_CASE("clients at once have the texts that each has alone", "[tools][serve]") {
+    const ServeProcess server("host", {"--batch", "4"});
+    std::vector<Json> bodies;
+    for (int i = 0; i < 12; ++i) {
+        Json body = greedy(fmt::format("Once there was a number {}", i), 20 + i);
+        if (i % 2) body["temperature"] = 0.9, body["seed"] = i;
+        if (i % 3 == 0) body["n"] = 2;
+        bodies.push_back(body);
+    }
+    std::vector<Json> alone;
+    for (const Json& body : bodies)
+        alone.push_back(server.post("/v1/completions", body)["choices"]);
+    std::vector<std::future<Json>> together;
+    for (const Json& body : bodies)
+        together.push_back(std::async(
+            std::launch::async, [&] { return server.post("/v1/completions", body)["choices"]; }));
+    for (size_t i = 0; i < bodies.size(); ++i) CHECK(together[i].get() == alone[i]);
+}
+
+TEST_CASE("a chat is answered in pieces with one role, one end and its usage", "[tools][serve]") {
+    const ServeProcess server;
+    Json body{{"messages", {{{"role", "user"}, {"content", "Tell me of a dog."}}}},
+              {"max_completion_tokens", 12},
+              {"temperature", 0}};
+    const Json whole = server.post("/v1/chat/completions", body);
+    CHECK(whole["object"] == "chat.completion");
+    CHECK(whole["choices"][0]["message"]["role"] == "assistant");
+    const std::string expected = whole["choices"][0]["message"]["content"];
+    CHECK_FALSE(expected.empty());
+    body["stream"] = true;
+    body["stream_options"] = {{"include_usage", true}};
+    HttpClient client(server.port());
+    const std::vector<std::string> events =
+        events_of(client.post("/v1/chat/completions", body.dump()).body);
+    REQUIRE(events.size() > 2);
+    std::string text;
+    int roles = 0, ends = 0;
+    for (size_t i = 0; i + 2 < events.size(); ++i) {
+        const Json choice = Json::parse(events[i])["choices"][0];
+        text += choice["delta"].value("content", "");
+        roles += choice["delta"].contains("role") ? 1 : 0;
+        ends += choice["finish_reason"].is_null() ? 0 : 1;
+    }
+    CHECK(text == expected);
+    CHECK(roles == 1);
+    CHECK(ends == 1);
+    CHECK(Json::parse(events[events.size() - 2])["usage"] == whole["usage"]);
+}
+
+TEST_CASE("an echo has the prompt's log-probabilities, which are those of the tokens when new",
+          "[tools][serve]") {
+    const ServeProcess server;
+    Json body = greedy("Once upon a time", 8);
+    body["logprobs"] = 2;
+    body["ignore_eos"] = true;
+    const Json made = server.post("/v1/completions", body)["choices"][0];
+    Json ids = server.post("/tokenize", {{"prompt", "Once upon a time"}})["tokens"];
+    const size_t prompt = ids.size();
+    for (const Json& token : made["logprobs"]["top_logprobs"]) CHECK(token.size() >= 2);
+    // The new tokens' ids: greedy ones, found by asking for one more each time.
+    const Json run = Json::parse(run_cleave({"run", bundled_model().string(), "--devices", "host",
+                                             "--context", "256", "--prompt", "Once upon a time",
+                                             "--max-new-tokens", "8", "--ignore-eos", "--json"})
+                                     .output);
+    for (const Json& id : run["token_ids"]) ids.push_back(id);
+    const Json scored = server.post(
+        "/v1/completions",
+        {{"prompt", ids}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 0}})["choices"][0];
+    const Json all = scored["logprobs"]["token_logprobs"];
+    REQUIRE(all.size() == ids.size());
+    CHECK(all[0].is_null());
+    for (size_t i = 0; i < 8; ++i)
+        CHECK(all[prompt + i].get<double>() ==
+              Approx(made["logprobs"]["token_logprobs"][i].get<double>()).margin(1e-3));
+    CHECK_THAT(scored["text"].get<std::string>(),
+               Contains("Once upon a time" + made["text"].get<std::string>()));
+}
+
+TEST_CASE("a client that leaves ends its requests, streaming or not, also those that wait",
+          "[tools][serve]") {
+    const ServeProcess server("host", {"--batch", "2"});
+    const Json neighbour = server.post("/v1/completions", greedy("One day", 100))["choices"];
+    for (const bool streams : {false, true}) {
+        Json body = greedy("", 240);
+        body["prompt"] = std::vector<std::string>(100, "Once");
+        body["ignore_eos"] = true;
+        body["stream"] = streams;
+        std::optional<HttpClient> client(server.port());
+        client->write(post_text("/v1/completions", body.dump()));
+        server.wait_until("num_requests_waiting", [](double waiting) { return waiting > 90; });
+        std::future<Json> beside = std::async(std::launch::async, [&] {
+            return server.post("/v1/completions", greedy("One day", 100))["choices"];
+        });
+        client.reset();
+        server.wait_until("num_requests_waiting", [](double waiting) { return waiting == 0; });
+        CHECK(beside.get() == neighbour);
+        server.wait_until("num_requests_running", [](double running) { return running == 0; });
+        CHECK(server.metric("kv_cache_usage_perc") == 0);
+    }
+}
+
+TEST_CASE("every route but /health asks for the key", "[tools][serve]") {
+    const ServeProcess server("host", {"--api-key", "secret"});
+    HttpClient client(server.port());
+    CHECK(client.get("/health").status == 200);
+    for (const char* path : {"/metrics", "/v1/models", "/v1/plan", "/v1/completions",
+                             "/invocations", "/", "/tokenize", "/v1/render"})
+        for (const char* key :
+             {"", "Authorization: Bearer secreu\r\n", "Authorization: Bearer secretsecret\r\n",
+              "Authorization: Basic secret\r\n"}) {
+            INFO(path << " " << key);
+            CHECK(client.get(path, key).status == 401);
+        }
+    const std::string key = "Authorization: Bearer secret\r\n";
+    CHECK(client.get("/v1/models", key).status == 200);
+    CHECK(client.post("/v1/completions", greedy("a", 2).dump(), key).status == 200);
+}
+
+TEST_CASE("what a server knows of itself is at its routes", "[tools][serve]") {
+    const ServeProcess server;
+    CHECK(server.get("/health")["status"] == "ok");
+    CHECK(server.get("/v1/models")["data"][0]["id"] == "bundled");
+    CHECK(server.get("/v1/plan").contains("devices"));
+    HttpClient client(server.port());
+    CHECK_THAT(client.get("/v1/plan", "Accept: text/html\r\n").body, Contains("<html"));
+    const Json ids = server.post("/tokenize", {{"prompt", "A dog and a cat"}});
+    CHECK(ids["count"] == ids["tokens"].size());
+    CHECK(server.post("/detokenize", {{"tokens", ids["tokens"]}})["prompt"] == "A dog and a cat");
+    const Json chat =
+        server.post("/v1/render", {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}});
+    CHECK_THAT(chat["prompt"].get<std::string>(), Contains("Hi"));
+    // The begin-of-sequence token is there once, whoever writes it.
+    const int bos = ids["tokens"][0];
+    CHECK(std::ranges::count(chat["token_ids"], Json(bos)) == 1);
+    CHECK(client.get("/nowhere").status == 404);
+    const HttpResult wrong = client.get("/v1/completions");
+    CHECK(wrong.status == 405);
+    CHECK_THAT(wrong.head, Contains("Allow: POST"));
+    CHECK(client.post("/v1/completions", "{").status == 400);
+    const HttpResult far = client.post("/v1/completions", greedy("a", 1000).dump());
+    CHECK(far.status == 400);
+    CHECK_THAT(far.body, Contains("256"));
+    CHECK(client.get("/health").status == 200);
+}
+
+TEST_CASE("a full queue is told to come again, and those in it are served", "[tools][serve]") {
+    const ServeProcess server("host", {"--batch", "1", "--max-queue", "1"});
+    Json body = greedy("Once", 200);
+    body["ignore_eos"] = true;
+    HttpClient first(server.port()), second(server.port());
+    first.write(post_text("/v1/completions", body.dump()));
+    server.wait_until("num_requests_running", [](double running) { return running == 1; });
+    // Their prompts are accepted together or not at all.
+    Json many = body;
+    many["prompt"] = std::vector<std::string>(20, "Once");
+    const HttpResult refused = second.post("/v1/completions", many.dump());
+    CHECK(refused.status == 503);
+    CHECK_THAT(refused.head, Contains("Retry-After: "));
+    CHECK(first.read().status == 200);
+    CHECK(second.post("/v1/completions", body.dump()).status == 200);
+}
+
+TEST_CASE("SIGTERM lets requests end, a second one does not wait", "[tools][serve]") {
+    for (const bool twice : {false, true}) {
+        ServeProcess server;
+        Json body = greedy("Once", 200);
+        body["ignore_eos"] = true;
+        body["stream"] = true;
+        // Which take long.
+        if (twice) body["prompt"] = std::vector<std::string>(200, "Once");
+        HttpClient client(server.port());
+        client.write(post_text("/v1/completions", body.dump()));
+        REQUIRE_FALSE(client.read_some().empty());
+        server.send(SIGTERM);
+        while (true) {  // until it listens no more
+            try {
+                HttpClient(server.port()).get("/health");
+            } catch (const std::exception&) {
+                break;
+            }
+        }
+        if (twice) server.send(SIGTERM);
+        std::string rest;
+        for (std::string piece; !(piece = client.read_some()).empty();) rest += piece;
+        CHECK_THAT(rest, Contains(twice ? "the server is ending" : "[DONE]"));
+        CHECK(server.wait() == 0);
+    }
+}
+
+TEST_CASE("what cannot be served is refused before anything listens", "[tools][serve]") {
+    const CommandResult shape = run_cleave({"serve", "llama-3-8b", "--devices", "host"});
+    CHECK(shape.exit_code == 1);
+    CHECK_THAT(shape.error, Contains("no weights to serve"));
+    const CommandResult host = run_cleave(
+        {"serve", bundled_model().string(), "--devices", "host", "--host", "nowhere.example"});
+    CHECK(host.exit_code == 1);
+    CHECK_THAT(host.error, Contains("nowhere.example is no address"));
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "planner/view/plan_text.h"
+#include "runtime/base/errors.h"
+#include "runtime/text/chat_template.h"
+#include "tools/cli/planning.h"
+#include "tools/cli/prompts.h"
+#include "tools/cli/terminal.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/serving.h"
+#include "tools/inspect/inspection.h"
+#include "tools/serve/server.h"
+
+namespace cleave::tools {
+namespace {
+
+constexpr int64_t kDefaultBatch = 16;
+
+struct ServeArguments {
+    runtime::Drivers& drivers;
+    ModelFlags model;
+    PlanFlags plan;
+    RunFlags run;
+    ServeFlags passes;
+    serve::ServerOptions server;
+    std::string tokenizer, name;
+    int port = 8080;
+    int64_t max_queue = 1024;
+    double drain_seconds = 30;
+};
+
+// Of the first SIGINT or SIGTERM on the server drains, of the second one it ends.
+std::atomic<int> ends_asked{0};
+void ask_for_end(int) { ++ends_asked; }
+
+class EndSignals {
+public:
+    EndSignals() {
+        struct sigaction action = {};
+        action.sa_handler = ask_for_end;
+        sigaction(SIGINT, &action, &old_[0]);
+        sigaction(SIGTERM, &action, &old_[1]);
+    }
+    ~EndSignals() {
+        sigaction(SIGINT, &old_[0], nullptr);
+        sigaction(SIGTERM, &old_[1], nullptr);
+    }
+    EndSignals(const EndSignals&) = delete;
+    EndSignals& operator=(const EndSignals&) = delete;
+
+private:
+    struct sigaction old_[2];
+};
+
+// "models/bundled" and "models/bundled/model.onnx" serve "bundled".
+std::string served_name(const ServeArguments& flags, const LoadedModel& model) {
+    if (!flags.name.empty()) return flags.name;
+    std::error_code ignored;
+    const auto folder = std::filesystem::weakly_canonical(model.folder, ignored).filename();
+    return folder.empty() ? std::string("model") : folder.string();
+}
+
+serve::ServedModel served_model(const ServeArguments& flags, const LoadedModel& model,
+                                const runtime::Tokenizer& tokenizer) {
+    serve::ServedModel served;
+    served.name = served_name(flags, model);
+    served.tokenizer = &tokenizer;
+    const std::string& folder = flags.tokenizer.empty() ? model.folder : flags.tokenizer;
+    served.chat = runtime::load_chat_template(folder);
+    if (!served.chat)
+        served.no_chat = fmt::format(
+            "{} has no chat_template.jinja and no \"chat_template\" in tokenizer_config.json; "
+            "/v1/completions takes plain text",
+            served.name);
+    served.stop_ids = stop_ids(model, &tokenizer);
+    return served;
+}
+
+std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const ServeArguments& flags) {
+    Interruptible interruptible;
+    ProgressBar compile("compiling kernels"), upload("loading weights");
+    runtime::SessionOptions options = session_options(flags.run, flags.drivers);
+    options.compile.progress = [&](int done, int total) { compile.update(done, total); };
+    options.upload_progress = [&](int64_t done, int64_t total) {
+        upload.update(done, total, true);
+    };
+    return std::make_unique<runtime::Session>(plan, options);
+}
+
+// One line, drawn anew each second, where somebody looks at it.
+void show_state(const runtime::Engine& engine, int64_t* tokens) {
+    const runtime::EngineStatistics now = engine.statistics();
+    const int64_t blocks = engine.limits().num_blocks - 1;
+    redraw_line(fmt::format("{:>4} running, {:>4} waiting, {:>8} tokens/s, KV {:>3} %",
+                            now.scheduler.running, now.scheduler.waiting, now.new_tokens - *tokens,
+                            100 * now.scheduler.blocks_held / std::max<int64_t>(1, blocks)));
+    *tokens = now.new_tokens;
+}
+
+// RFC 3986: an IPv6 address is in brackets.
+std::string url_host(const std::string& host) {
+    return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
+// A connection is a descriptor, and the usual soft limit is 1024.
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void run_serve(ServeArguments flags) {
+    raise_descriptor_limit();
+    LoadedModel model = load_model(flags.model, flags.plan.dtype);
+    if (model.kind == ModelKind::kShape || model.graph.path.empty() ||
+        flags.model.weights == "none")
+        throw UserError("{}: there are no weights to serve; give an .onnx file or its folder",
+                        flags.model.model);
+    std::string no_tokenizer;
+    PromptFlags prompt;
+    prompt.tokenizer = flags.tokenizer;
+    const auto tokenizer = find_tokenizer(prompt, model, &no_tokenizer);
+    if (!tokenizer) throw UserError("serve needs a tokenizer: {}", no_tokenizer);
+    serve::ServedModel served = served_model(flags, model, *tokenizer);
+    if (!model.plan && flags.plan.batch == 0) flags.plan.batch = kDefaultBatch;
+    const planner::Workload workload =
+        model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
+    planner::Plan plan =
+        plan_from_flags(std::move(model), flags.plan, flags.run, workload, flags.drivers);
+    served.vocab = plan.graph.config.vocab_size;
+    served.context = plan.workload.context;
+
+    runtime::EngineOptions options;
+    options.scheduler = scheduler_options(flags.passes, plan);
+    options.scheduler.max_queue = flags.max_queue;
+    options.scheduler.groups = runtime::default_groups(plan, flags.run.threads);
+    auto session = open_session(plan, flags);
+    runtime::SessionRunner runner(*session);
+    runtime::Engine engine(plan, runner, tokenizer.get(), options);
+    const EndSignals signals;
+    flags.server.port = static_cast<uint16_t>(flags.port);
+    flags.server.plan_json = [&plan] { return planner::plan_to_json(plan); };
+    flags.server.plan_page = [&plan] { return inspection_page(inspect_plan(plan)); };
+    serve::Server server(engine, plan, served, flags.server);
+    if (!engine.runs_alone().empty()) say("{}\n", engine.runs_alone());
+    say("{}: {} sequences at once, {} tokens each\n", served.name, plan.workload.batch,
+        plan.workload.context);
+    say("listening on http://{}:{}\n", url_host(flags.server.host), server.port());
+
+    int64_t tokens = 0;
+    while (ends_asked == 0 && engine.statistics().fault.empty()) {
+        for (int i = 0; i < 10 && ends_asked == 0; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        show_state(engine, &tokens);
+    }
+    if (const std::string fault = engine.statistics().fault; !fault.empty()) {
+        redraw_line("");
+        throw UserError(fault);
+    }
+    redraw_line("");
+    say("ending: {} requests are left\n", engine.statistics().requests);
+    if (!server.drain(std::chrono::duration<double>(flags.drain_seconds),
+                      [] { return ends_asked > 1; }))
+        say("some requests were cancelled\n");
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<ServeArguments>(ServeArguments{.drivers = drivers});
+    CLI::App* command =
+        app.add_subcommand("serve", "serve a model over HTTP, behind OpenAI's interface");
+    add_model_flags(*command, flags->model);
+    command->add_option("--host", flags->server.host,
+                        "address to listen at; default: 127.0.0.1, this machine alone");
+    command->add_option("--port", flags->port, "port; 0: a free one; default: 8080")
+        ->check(whole_number(0, 65535));
+    command
+        ->add_option("--api-key", flags->server.api_key,
+                     "every route but /health asks for it; default: $CLEAVE_API_KEY, else none")
+        ->envname("CLEAVE_API_KEY");
+    command->add_option("--name", flags->name,
+                        "the model's name for clients; default: that of its folder");
+    command->add_option(
+        "--tokenizer", flags->tokenizer,
+        "tokenizer.json, tokenizer.model, or their folder; default: beside the model");
+    command
+        ->add_option("--max-queue", flags->max_queue,
+                     "requests that wait, before others are told to come again; default: 1024")
+        ->check(whole_number(1, 1 << 20));
+    command
+        ->add_option("--drain-seconds", flags->drain_seconds,
+                     "after SIGTERM, for requests under way; a second one ends; default: 30")
+        ->check(real_number(0, 86400));
+    command->add_flag("--overcommit", flags->passes.overcommit,
+                      "start requests before their last token has room, and preempt");
+    command
+        ->add_option("--pass-ms", flags->passes.pass_ms,
+                     "as many tokens a pass as take so long by the plan's own costs")
+        ->check(real_number(1e-6, 1e6));
+    add_plan_flags(*command, flags->plan);
+    add_run_flags(*command, flags->run);
+    command->footer("Example: cleave serve models/bundled --devices host --port 8080");
+    command->callback([flags] { run_serve(*flags); });
+}
+
+}  // namespace cleave::tools

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answer to an ApiCall in OpenAI's form. In: the engine's events of its requests. Out: one JSON
+// object, or a stream of server-sent events that ends with [DONE].
+// Invariants: a choice has one finish_reason; a stream's pieces put together are the text of the
+// whole answer. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tools/serve/api_calls.h"
+#include "tools/serve/http_server.h"
+
+namespace cleave::serve {
+
+class ApiAnswer {
+public:
+    // `model` must outlive it. What it needs of the call is copied.
+    ApiAnswer(const ApiCall& call, const ServedModel& model, std::string id,
+              std::shared_ptr<HttpReply> reply);
+
+    // An event of the call's request number `prompt`.
+    void take(size_t prompt, const runtime::EngineEvent& event);
+    // In place of all that is still to come.
+    void fail(const ApiError& error);
+
+private:
+    // Of OpenAI's "choices".
+    struct Choice {
+        std::string text;
+        Json logprobs;  // so far; whole answers alone
+        int64_t text_offset = 0;
+        std::string finish;      // empty: it goes on
+        bool has_begun = false;  // a chat's role was sent
+    };
+    // Of an echo.
+    struct Prompt {
+        std::vector<int32_t> ids;
+        std::vector<runtime::TokenLogprobs> logprobs;  // from its second token on
+        bool is_told = false;
+    };
+    Json choice_json(size_t index, const std::string& text, const Json& logprobs,
+                     const std::string& finish);
+    Json logprobs_json(Choice& choice, const std::vector<runtime::TokenLogprobs>& tokens) const;
+    void add_prompt(size_t prompt);
+    void add_piece(size_t index, const std::string& text,
+                   const std::vector<runtime::TokenLogprobs>& logprobs, const std::string& finish);
+    std::string token_text(int32_t id, bool skip_special) const;
+    Json object(const char* suffix) const;
+    Json usage_json() const;
+    void stream(const Json& piece);
+    void fail_locked(const ApiError& error);
+    void end();
+
+    const bool is_chat_, stream_, include_usage_, echo_, has_logprobs_;
+    const int64_t copies_;
+    const ServedModel& model_;
+    const std::string id_;
+    const int64_t created_;
+    const std::shared_ptr<HttpReply> reply_;
+
+    std::mutex mutex_;
+    std::vector<Prompt> prompts_;
+    std::vector<Choice> choices_;
+    size_t open_requests_;
+    bool has_streamed_ = false, has_ended_ = false;
+    runtime::RequestUsage usage_;  // of the requests that have ended
+};
+
+}  // namespace cleave::serve

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/serve/api_calls.h"
+
+#include <array>
+#include <limits>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
+#include "tools/cli/spelling.h"
+
+namespace cleave::serve {
+namespace {
+
+constexpr int64_t kDefaultTokens = 16;  // of a completion, as OpenAI's
+constexpr size_t kMostPrompts = 256, kMostStops = 16;
+
+[[noreturn]] void refuse(const std::string& param, const std::string& message) {
+    ApiError error;
+    error.message = message;
+    error.param = param;
+    throw error;
+}
+
+const Json* field(const Json& body, const std::string& name) {
+    const auto at = body.find(name);
+    return at == body.end() || at->is_null() ? nullptr : &*at;
+}
+
+template <class T>
+T number(const Json& body, const std::string& name, T fallback, double least, double most) {
+    const Json* value = field(body, name);
+    if (!value) return fallback;
+    const bool fits = std::is_integral_v<T> ? value->is_number_integer() : value->is_number();
+    if (!fits || value->get<double>() < least || value->get<double>() > most)
+        refuse(name, fmt::format("{}: expected a {}number from {} to {}", name,
+                                 std::is_integral_v<T> ? "whole " : "", least, most));
+    return value->get<T>();
+}
+
+bool flag(const Json& body, const std::string& name, bool fallback) {
+    const Json* value = field(body, name);
+    if (!value) return fallback;
+    if (!value->is_boolean()) refuse(name, fmt::format("{}: expected true or false", name));
+    return value->get<bool>();
+}
+
+uint64_t seed_of(const Json& body) {
+    if (const Json* seed = field(body, "seed")) {
+        if (!seed->is_number_integer()) refuse("seed", "seed: expected a whole number");
+        return seed->is_number_unsigned() ? seed->get<uint64_t>()
+                                          : static_cast<uint64_t>(seed->get<int64_t>());
+    }
+    std::random_device device;
+    return uint64_t{device()} << 32 | device();
+}
+
+std::vector<runtime::LogitBias> biases_of(const Json& body) {
+    std::vector<runtime::LogitBias> biases;
+    const Json* map = field(body, "logit_bias");
+    if (!map) return biases;
+    const std::string expected = "logit_bias: expected {\"TOKEN ID\": number from -100 to 100}";
+    if (!map->is_object()) refuse("logit_bias", expected);
+    for (const auto& [key, value] : map->items()) {
+        if (!value.is_number() || key.empty() || key.size() > 9 ||
+            key.find_first_not_of("0123456789") != std::string::npos)
+            refuse("logit_bias", expected);
+        biases.push_back({std::stoi(key), value.get<float>()});
+    }
+    return biases;
+}
+
+runtime::SamplingOptions sampling_of(const Json& body) {
+    runtime::SamplingOptions options;
+    options.temperature = number(body, "temperature", 1.0f, 0, 100);
+    options.top_p = number(body, "top_p", 1.0f, 0, 1);
+    options.top_k = number(body, "top_k", 0, -1, std::numeric_limits<int32_t>::max());
+    if (options.top_k < 0) options.top_k = 0;  // as vLLM's clients say "all"
+    options.min_p = number(body, "min_p", 0.0f, 0, 1);
+    options.repetition_penalty = number(body, "repetition_penalty", 1.0f, 0, 10);
+    options.presence_penalty = number(body, "presence_penalty", 0.0f, -2, 2);
+    options.frequency_penalty = number(body, "frequency_penalty", 0.0f, -2, 2);
+    options.seed = seed_of(body);
+    options.logit_bias = biases_of(body);
+    return options;
+}
+
+std::vector<std::string> stops_of(const Json& body) {
+    const Json* stop = field(body, "stop");
+    if (!stop) return {};
+    std::vector<std::string> stops;
+    const Json list = stop->is_array() ? *stop : Json::array({*stop});
+    for (const Json& one : list) {
+        if (!one.is_string() || one.get_ref<const std::string&>().empty() ||
+            stops.size() == kMostStops)
+            refuse("stop", fmt::format("stop: expected a text, or a list of up to {}; none empty",
+                                       kMostStops));
+        stops.push_back(one.get<std::string>());
+    }
+    return stops;
+}
+
+// What would change the answer, and is not done.
+void refuse_unsupported(const Json& body) {
+    if (const Json* format = field(body, "response_format");
+        format && !(format->is_object() && format->value("type", "") == "text"))
+        refuse("response_format",
+               "response_format: only {\"type\": \"text\"} is supported; answers are not "
+               "constrained to a schema");
+    const auto given = [&](const char* name) {
+        const Json* value = field(body, name);
+        return value && !((value->is_array() || value->is_object()) && value->empty());
+    };
+    for (const char* name : {"tools", "functions", "suffix", "audio", "prediction", "grammar",
+                             "guided_json", "guided_regex", "guided_choice", "guided_grammar"})
+        if (given(name)) refuse(name, fmt::format("{} is not supported: leave it out", name));
+    if (const Json* best = field(body, "best_of"); best && *best != body.value("n", Json(1)))
+        refuse("best_of", "best_of is not supported: leave it out, or give it n's value");
+}
+
+void check_model(const Json& body, const ServedModel& model) {
+    const Json* name = field(body, "model");
+    if (!name) return;
+    if (!name->is_string()) refuse("model", "model: expected a text");
+    if (*name == model.name) return;
+    ApiError error;
+    error.status = 404;
+    error.code = "model_not_found";
+    error.param = "model";
+    error.message = fmt::format("the model {} is not served here; {} is", name->dump(), model.name);
+    throw error;
+}
+
+// What both kinds of calls have in common. The prompts' requests follow.
+ApiCall common_fields(const Json& body, const ServedModel& model) {
+    check_model(body, model);
+    refuse_unsupported(body);
+    ApiCall call;
+    call.stream = flag(body, "stream", false);
+    if (const Json* options = field(body, "stream_options")) {
+        if (!options->is_object()) refuse("stream_options", "stream_options: expected an object");
+        call.include_usage = flag(*options, "include_usage", false);
+    }
+    call.copies = number<int64_t>(body, "n", 1, 1, static_cast<double>(runtime::kMostCopies));
+    return call;
+}
+
+runtime::EngineRequest common_request(const Json& body, const ServedModel& model,
+                                      const ApiCall& call, uint64_t salt) {
+    runtime::EngineRequest request;
+    request.sampling = sampling_of(body);
+    request.copies = call.copies;
+    request.stop_texts = stops_of(body);
+    if (!flag(body, "ignore_eos", false)) request.stop_ids = model.stop_ids;
+    request.logprobs = call.logprobs;
+    request.salt = salt;
+    return request;
+}
+
+std::vector<int32_t> ids_of(const Json& list) {
+    std::vector<int32_t> ids;
+    for (const Json& id : list) {
+        if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
+            refuse("prompt", "prompt: token ids are whole numbers from 0");
+        ids.push_back(id.get<int32_t>());
+    }
+    return ids;
+}
+
+std::vector<std::vector<int32_t>> prompts_of(const Json& body, const ServedModel& model) {
+    const Json* prompt = field(body, "prompt");
+    if (!prompt) refuse("prompt", "prompt is missing: a text, a list of texts, or token ids");
+    const auto encode = [&](const Json& text) {
+        return model.tokenizer->encode(text.get_ref<const std::string&>());
+    };
+    if (prompt->is_string()) return {encode(*prompt)};
+    if (!prompt->is_array() || prompt->empty() || prompt->size() > (1u << 22))
+        refuse("prompt", "prompt: expected a text, a list of texts, or token ids");
+    if (prompt->front().is_number()) return {ids_of(*prompt)};
+    if (prompt->size() > kMostPrompts)
+        refuse("prompt", fmt::format("prompt: at most {} in one call", kMostPrompts));
+    std::vector<std::vector<int32_t>> prompts;
+    for (const Json& one : *prompt) {
+        if (!one.is_string() && !one.is_array())
+            refuse("prompt", "prompt: expected a text, a list of texts, or token ids");
+        prompts.push_back(one.is_string() ? encode(one) : ids_of(one));
+    }
+    return prompts;
+}
+
+void check_prompt(const std::vector<int32_t>& ids, const ServedModel& model,
+                  const std::string& param) {
+    if (ids.empty()) refuse(param, param + ": no tokens; at least one is needed");
+    const auto length = static_cast<int64_t>(ids.size());
+    if (length <= model.context) return;
+    ApiError error;
+    error.code = "context_length_exceeded";
+    error.param = param;
+    error.message =
+        fmt::format("the prompt's {} tokens exceed the context of {}", length, model.context);
+    throw error;
+}
+
+// Errors of the libraries are the client's here, too.
+template <class Parse>
+ApiCall as_api_error(Parse&& parse) {
+    try {
+        return parse();
+    } catch (const UserError& error) {
+        ApiError api;
+        api.message = tools::spell_for_api(error.what());
+        throw api;
+    } catch (const nlohmann::json::exception& error) {
+        ApiError api;
+        api.message = error.what();
+        throw api;
+    }
+}
+
+}  // namespace
+
+Json error_json(const ApiError& error) {
+    Json json{{"message", error.message}, {"type", error.type}};
+    json["param"] = error.param.empty() ? Json() : Json(error.param);
+    json["code"] = error.code.empty() ? Json() : Json(error.code);
+    return {{"error", json}};
+}
+
+Json parse_body(std::string_view body) {
+    try {
+        Json json = parse_json(body, "the body");
+        if (!json.is_object()) refuse("", "the body: expected a JSON object");
+        return json;
+    } catch (const UserError& error) {
+        refuse("", error.what());
+    }
+}
+
+ApiCall parse_completion(std::string_view text, const ServedModel& model, uint64_t salt) {
+    return as_api_error([&] {
+        const Json body = parse_body(text);
+        ApiCall call = common_fields(body, model);
+        if (const Json* logprobs = field(body, "logprobs"); logprobs && *logprobs != false)
+            call.logprobs = number(body, "logprobs", 0, 0, runtime::kMostTopLogprobs);
+        call.echo = flag(body, "echo", false);
+        const auto tokens = number<int64_t>(body, "max_tokens", kDefaultTokens, 0, INT32_MAX);
+        call.wants_tokens = tokens > 0;
+        if (tokens == 0 && !(call.echo && call.logprobs))
+            refuse("max_tokens", "max_tokens: 0 goes with echo and logprobs alone");
+        runtime::EngineRequest request = common_request(body, model, call, salt);
+        if (call.echo) request.prompt_logprobs = call.logprobs;
+        request.max_new_tokens = tokens;
+        for (std::vector<int32_t>& prompt : prompts_of(body, model)) {
+            check_prompt(prompt, model, "prompt");
+            request.prompt = std::move(prompt);
+            call.requests.push_back(request);
+        }
+        return call;
+    });
+}
+
+RenderedChat render_chat(const Json& body, const ServedModel& model) {
+    if (!model.chat) refuse("messages", "no chat template: " + model.no_chat);
+    const Json* messages = field(body, "messages");
+    if (!messages || !messages->is_array() || messages->empty())
+        refuse("messages", "messages: expected a list of {\"role\": ..., \"content\": ...}");
+    Json list = *messages;
+    for (Json& message : list) {
+        if (!message.is_object() || !message.value("role", Json()).is_string())
+            refuse("messages", "messages: each has a role, a text");
+        Json& content = message["content"];
+        if (content.is_null()) content = "";
+        if (content.is_string()) continue;
+        // Parts of a text; images and sound are no part of what these models take.
+        std::string whole;
+        if (!content.is_array()) refuse("messages", "messages: content is a text");
+        for (const Json& part : content) {
+            if (!part.is_object() || part.value("type", Json()) != "text" ||
+                !part.value("text", Json()).is_string())
+                refuse("messages", "messages: content has texts alone, {\"type\": \"text\", ...}");
+            whole += part["text"].get_ref<const std::string&>();
+        }
+        content = whole;
+    }
+    runtime::ChatOptions options;
+    options.add_generation_prompt = flag(body, "add_generation_prompt", true);
+    if (const Json* variables = field(body, "chat_template_kwargs")) {
+        if (!variables->is_object())
+            refuse("chat_template_kwargs", "chat_template_kwargs: expected an object");
+        options.variables = *variables;
+    }
+    RenderedChat rendered;
+    rendered.text = model.chat->render(list, options);
+    rendered.ids = model.tokenizer->encode(rendered.text, false);
+    return rendered;
+}
+
+ApiCall parse_chat(std::string_view text, const ServedModel& model, uint64_t salt) {
+    return as_api_error([&] {
+        const Json body = parse_body(text);
+        ApiCall call = common_fields(body, model);
+        call.is_chat = true;
+        if (flag(body, "logprobs", false))
+            call.logprobs = number(body, "top_logprobs", 0, 0, runtime::kMostTopLogprobs);
+        runtime::EngineRequest request = common_request(body, model, call, salt);
+        request.prompt = render_chat(body, model).ids;
+        check_prompt(request.prompt, model, "messages");
+        const int64_t room = model.context - static_cast<int64_t>(request.prompt.size());
+        const std::string limit =
+            field(body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+        request.max_new_tokens =
+            number<int64_t>(body, limit, std::max<int64_t>(1, room), 1, INT32_MAX);
+        call.requests.push_back(std::move(request));
+        return call;
+    });
+}
+
+}  // namespace cleave::serve
