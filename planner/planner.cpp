@@ -14,7 +14,9 @@
 #include "planner/search/lower_bound.h"
 #include "planner/search/nearest.h"
 #include "planner/search/refine.h"
+#include "planner/search/replicas.h"
 #include "planner/verify/verify.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 namespace {
@@ -76,21 +78,27 @@ PlanRequest request_of(const Graph& graph, const Machine& machine, const Workloa
 // Single moves, and every placement where these are few, do not look at the number of devices.
 bool may_improve(const PlanOptions& options) { return !row_of(options.objective).fewest_devices; }
 
-}  // namespace
+// A model to plan, on any machine.
+struct Model {
+    const Graph& given;        // before its weights were quantised
+    const Analysis& analysis;  // of the graph after it
+};
 
-Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload& given,
-               const PlanOptions& options, const PassControl& control) {
-    const Passes pass(control);
-    Workload workload = given;
-    std::optional<Graph> quantized;
-    if (quantizes(given))
-        quantized = pass("quantize_weights",
-                         [&] { return importer::quantize_weights(given_graph, *given.dtype); });
-    const Graph& graph = quantized ? *quantized : given_graph;
-    const Analysis analysis = pass("analyse", [&] { return analyse(graph); });
+// A plan and its shape in words.
+struct Found {
+    Plan plan;
+    std::string shape;
+};
+
+// The best plan of one replica; its workload is what the machine is to hold. Nothing where none
+// fits, or, where it `must_fit`, DoesNotFit.
+std::optional<Found> plan_replica(const Model& model, const Machine& machine, Workload workload,
+                                  const PlanOptions& options, bool must_fit, const Passes& pass,
+                                  bool enumerate) {
+    const Analysis& analysis = model.analysis;
     const Shape shape =
         pass("check_options", [&] { return check_options(analysis, machine, workload, options); });
-    PlanBuilder builder(analysis, request_of(graph, machine, workload, options));
+    PlanBuilder builder(analysis, request_of(analysis.graph, machine, workload, options));
 
     Proposals proposals;
     Candidates candidates;
@@ -101,9 +109,10 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
         candidates = pass("build_candidates", [&] { return build_candidates(proposals, builder); });
         if (candidates.any_fits) break;
     }
+    if (!candidates.any_fits && !must_fit) return std::nullopt;
     if (!candidates.any_fits)
         refuse({builder.request(), nearest_plan(analysis, shape, builder)},
-               fits_of(given_graph, analysis, workload));
+               fits_of(model.given, analysis, workload));
 
     Proposal chosen;
     Plan plan;
@@ -119,7 +128,7 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
             gained = refine(analysis, shape, kStepBudget - candidates.steps, builder,
                             chosen.placement, plan);
         });
-    if (may_improve(options) && control.enumerate)
+    if (may_improve(options) && enumerate)
         pass("enumerate", plan,
              [&] { gained = exhaust(analysis, shape, builder, chosen.placement, plan) || gained; });
     if (gained) chosen.shape = shape_name(chosen.placement);
@@ -128,9 +137,61 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
         explain(analysis, proposals, ranking(candidates), now, plan);
         compare_heads(builder, chosen.placement, plan);
     });
-    if (workload.kv_tokens == Workload::kAllThatIsLeft)
+    return Found{std::move(plan), std::move(chosen.shape)};
+}
+
+// The best plan of many users: over each division of the machine into alike parts, the users of a
+// part in a plan of the first one.
+Plan plan_replicas(const Model& model, const Machine& machine, const Workload& workload,
+                   const PlanOptions& options, const Passes& pass, bool enumerate) {
+    const std::vector<Division> all =
+        pass("divide", [&] { return divisions(machine, options, workload.batch); });
+    std::optional<Found> best;
+    const std::vector<std::string>* spare = nullptr;
+    std::vector<RunnerUp> others;  // and the best
+    for (const Division& division : all) {
+        const auto replicas = static_cast<int64_t>(division.parts.size());
+        Workload share = workload;
+        share.batch = ceil_div(workload.batch, replicas);
+        std::optional<Found> found =
+            plan_replica(model, division.parts.front(), share, options,
+                         !best && &division == &all.back(), pass, enumerate);
+        if (!found) continue;
+        found->plan.prediction.serving.users = workload.batch;
+        found->plan.copies.assign(division.parts.begin() + 1, division.parts.end());
+        if (replicas > 1) found->shape += fmt::format(" in {} replicas", replicas);
+        others.push_back({found->shape, found->plan.prediction.objective_ns, ""});
+        if (best && best->plan.prediction.objective_ns <= found->plan.prediction.objective_ns)
+            continue;
+        best = std::move(found);
+        spare = &division.spare;
+    }
+    explain_replicas(others, *spare, best->plan);
+    return std::move(best->plan);
+}
+
+}  // namespace
+
+Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload& given,
+               const PlanOptions& options, const PassControl& control) {
+    const Passes pass(control);
+    std::optional<Graph> quantized;
+    if (quantizes(given))
+        quantized = pass("quantize_weights",
+                         [&] { return importer::quantize_weights(given_graph, *given.dtype); });
+    const Graph& graph = quantized ? *quantized : given_graph;
+    const Analysis analysis = pass("analyse", [&] { return analyse(graph); });
+    const Model model{given_graph, analysis};
+    check_replicas(machine, given, options);
+    Plan plan =
+        options.replicas == 1
+            ? plan_replica(model, machine, given, options, true, pass, control.enumerate)->plan
+            : plan_replicas(model, machine, given, options, pass, control.enumerate);
+    if (given.kv_tokens == Workload::kAllThatIsLeft)
         pass("fill_kv_pool", plan, [&] { fill_kv_pool(plan); });
     pass("lower_bound", plan, [&] {
+        Workload workload = plan.workload;
+        workload.batch = given.batch;
         plan.prediction.lower_bound_ns =
             lower_bound_ns(analysis, machine, workload, options.objective);
     });

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "planner/cost/simulate.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/rounding.h"
 
@@ -17,9 +16,10 @@ namespace {
 
 constexpr double kWorth = 1.05;  // more groups cost hand-overs, too
 
-PassTime pass_time_of(const Analysis& analysis, const Plan& plan, int64_t sequences,
+}  // namespace
+
+PassTime pass_time_of(const Plan& plan, const PhaseTimes& times,
                       const std::vector<int64_t>& threads, int64_t cores) {
-    const DecodeTimes times = decode_times(analysis, plan, sequences);
     PassTime pass{times.whole_ns, 0};
     std::map<std::string, double> of_cores;  // by host
     for (size_t d = 0; d < times.busy_ns.size(); ++d) {
@@ -33,8 +33,6 @@ PassTime pass_time_of(const Analysis& analysis, const Plan& plan, int64_t sequen
         pass.busiest_ns = std::max<int64_t>(pass.busiest_ns, std::llround(ns));
     return pass;
 }
-
-}  // namespace
 
 int64_t round_ns(int64_t live, int64_t groups, const std::function<PassTime(int64_t)>& pass_time) {
     const PassTime pass = pass_time(ceil_div(live, groups));
@@ -59,7 +57,8 @@ int64_t groups_in_flight(const Plan& plan, int64_t live, int64_t threads, int64_
     const Analysis analysis = analyse(plan.graph);
     const std::vector<int64_t> shares = core_shares(plan, threads);
     return best_groups(live, stages, [&](int64_t sequences) {
-        return pass_time_of(analysis, plan, sequences, shares, std::max<int64_t>(1, cores));
+        return pass_time_of(plan, decode_times(analysis, plan, sequences), shares,
+                            std::max<int64_t>(1, cores));
     });
 }
 

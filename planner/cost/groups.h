@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "planner/cost/simulate.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {
@@ -19,6 +20,10 @@ namespace cleave::planner {
 struct PassTime {
     int64_t whole_ns = 0, busiest_ns = 0;
 };
+
+// Of simulated times, where devices on the host's cores have `threads` of its `cores` each.
+PassTime pass_time_of(const Plan& plan, const PhaseTimes& times,
+                      const std::vector<int64_t>& threads, int64_t cores);
 
 // Until `groups` groups of `live` sequences in all have a token each.
 int64_t round_ns(int64_t live, int64_t groups, const std::function<PassTime(int64_t)>& pass_time);

@@ -6,6 +6,7 @@
 
 #include "planner/cost/launch_times.h"
 #include "planner/cost/link_times.h"
+#include "planner/cost/serving.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -266,6 +267,45 @@ private:
     LaunchCosts::Time last_;
 };
 
+// All passes of the prompts, of the workload that `times` has. Chunks follow each other through the
+// stages: after the first, one leaves in the busiest stage's time. A device with several stages
+// ends its part of a chunk before it begins the next one, and others wait for it.
+PhaseTimes prefill_times(const Plan& plan, Phase& phase, const Workload& workload,
+                         const LinkTable& links, StepTimes& times) {
+    const std::vector<int64_t> fixed = times.predict(phase, true);
+    Simulation first(plan, phase, links, fixed);
+    PhaseTimes all{first.run(), first.busy()};
+    const int64_t passes = num_prefill_passes(workload);
+    int64_t each = *std::max_element(all.busy_ns.begin(), all.busy_ns.end());
+    if (passes > 1 && has_virtual_stages(plan))
+        each = std::max(each, Simulation(plan, phase, links, fixed, 2).run() - all.whole_ns);
+    all.whole_ns += (passes - 1) * each;
+    for (int64_t& busy : all.busy_ns) busy *= passes;
+    return all;
+}
+
+// One prompt alone.
+PhaseTimes prompt_times(const Analysis& analysis, const Plan& plan, const LinkTable& links) {
+    Workload workload = plan.workload;
+    workload.batch = 1;
+    Phase phase = plan.prefill;  // its steps' times are these
+    StepTimes times(analysis, plan, workload, links);
+    return prefill_times(plan, phase, workload, links, times);
+}
+
+PhaseTimes decode_times(const Analysis& analysis, const Plan& plan, const LinkTable& links,
+                        int64_t sequences) {
+    Workload workload = plan.workload;
+    workload.batch = sequences;
+    Phase phase = plan.decode;
+    StepTimes times(analysis, plan, workload, links);
+    Simulation decode(plan, phase, links, times.predict(phase, false));
+    const int64_t whole = decode.run();
+    return {whole, decode.busy()};
+}
+
+}  // namespace
+
 bool has_virtual_stages(const Plan& plan) {
     std::vector<bool> seen(plan.machine.devices.size());
     for (const Stage& stage : plan.stages)
@@ -276,19 +316,6 @@ bool has_virtual_stages(const Plan& plan) {
     return false;
 }
 
-// `prefill_busy_ns`: of the busiest device, in one pass of the prompt.
-TokenTimes token_times(const Plan& plan, int64_t prefill_busy_ns) {
-    const Prediction& p = plan.prediction;
-    const int64_t generated = generated_tokens(plan.workload);
-    const int64_t busiest = p.decode_busy_ns.empty() ? 0
-                                                     : *std::max_element(p.decode_busy_ns.begin(),
-                                                                         p.decode_busy_ns.end());
-    return {p.decode_ns_per_token + p.prefill_ns / generated,
-            busiest + prefill_busy_ns * num_prefill_passes(plan.workload) / generated};
-}
-
-}  // namespace
-
 int64_t generated_tokens(const Workload& w) {
     return std::max<int64_t>(1, w.context - w.prompt_tokens);
 }
@@ -296,34 +323,30 @@ int64_t generated_tokens(const Workload& w) {
 void simulate(const Analysis& analysis, Plan& plan) {
     LinkTable links(plan.machine);
     StepTimes times(analysis, plan, plan.workload, links);
-    std::vector<int64_t> fixed = times.predict(plan.prefill, true);
-    Simulation prefill(plan, plan.prefill, links, fixed);
-    int64_t first_pass = prefill.run();
-    int64_t busiest = 0;
-    for (int64_t busy : prefill.busy()) busiest = std::max(busiest, busy);
-    // Chunks follow each other through the stages: after the first, one leaves in the busiest
-    // stage's time. A device with several stages ends its part of a chunk before it begins the next
-    // one, and others wait for it.
-    int64_t further = num_prefill_passes(plan.workload) - 1, each = busiest;
-    if (further > 0 && has_virtual_stages(plan))
-        each =
-            std::max(busiest, Simulation(plan, plan.prefill, links, fixed, 2).run() - first_pass);
-    plan.prediction.prefill_ns = first_pass + further * each;
+    Prediction& p = plan.prediction;
+    const PhaseTimes prefill = prefill_times(plan, plan.prefill, plan.workload, links, times);
+    p.prefill_ns = prefill.whole_ns;
     Simulation decode(plan, plan.decode, links, times.predict(plan.decode, false));
-    plan.prediction.decode_ns_per_token = decode.run();
-    plan.prediction.decode_busy_ns = decode.busy();
-    plan.prediction.objective_ns = row_of(plan.options.objective).score(token_times(plan, busiest));
+    p.decode_ns_per_token = decode.run();
+    p.decode_busy_ns = decode.busy();
+    const ObjectiveRow& objective = row_of(plan.options.objective);
+    if (objective.serves) {
+        const PhaseTimes one = prompt_times(analysis, plan, links);
+        p.serving = serving_of(plan, prefill, one.whole_ns, [&](int64_t sequences) {
+            return decode_times(analysis, plan, links, sequences);
+        });
+        p.objective_ns = p.serving.tpot_ns;
+        return;
+    }
+    const int64_t generated = generated_tokens(plan.workload);
+    const auto busiest = [](const PhaseTimes& t) { return *std::ranges::max_element(t.busy_ns); };
+    p.objective_ns =
+        objective.score({p.decode_ns_per_token + p.prefill_ns / generated,
+                         busiest({0, p.decode_busy_ns}) + busiest(prefill) / generated});
 }
 
-DecodeTimes decode_times(const Analysis& analysis, const Plan& plan, int64_t sequences) {
-    const LinkTable links(plan.machine);
-    Workload workload = plan.workload;
-    workload.batch = sequences;
-    Phase phase = plan.decode;  // its steps' times are these
-    StepTimes times(analysis, plan, workload, links);
-    Simulation decode(plan, phase, links, times.predict(phase, false));
-    const int64_t whole = decode.run();
-    return {whole, decode.busy()};
+PhaseTimes decode_times(const Analysis& analysis, const Plan& plan, int64_t sequences) {
+    return decode_times(analysis, plan, LinkTable(plan.machine), sequences);
 }
 
 }  // namespace cleave::planner

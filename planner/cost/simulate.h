@@ -3,7 +3,8 @@
 // Each device runs its steps in order; a transfer or collective starts when all its members have
 // reached it; members of a bandwidth domain slow each other down when they want more than it has.
 // Fills predicted_ns and start_ns of every step and the plan's Prediction, but for the lower bound.
-// Its objective_ns is what the objective's row (planner/plan/objective.h) makes of the times.
+// Its objective_ns is what the objective's row (planner/plan/objective.h) makes of the times, or,
+// where it serves many, a round (planner/cost/serving.h).
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,16 @@ namespace cleave::planner {
 
 void simulate(const Analysis& analysis, Plan& plan);
 
-// One decode pass of the plan with a token of each of so many sequences, whatever its workload's
-// batch is.
-struct DecodeTimes {
+struct PhaseTimes {
     int64_t whole_ns = 0;
     std::vector<int64_t> busy_ns;  // by device
 };
-DecodeTimes decode_times(const Analysis& analysis, const Plan& plan, int64_t sequences);
+// One decode pass of the plan with a token of each of so many sequences, whatever its workload's
+// batch is.
+PhaseTimes decode_times(const Analysis& analysis, const Plan& plan, int64_t sequences);
+
+// Whether a device has several stages: its steps run in order, so no pass overtakes another there.
+bool has_virtual_stages(const Plan& plan);
 
 // Tokens generated after one prompt, which share its prefill time.
 int64_t generated_tokens(const Workload& workload);

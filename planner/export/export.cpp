@@ -16,8 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Exporter kExporters[] = {
-    {"text", "the plan as text, with every step", export_text},
-    {"json", "the plan as JSON (tools/schema/plan.schema.json)", export_json},
+    {"text", "the plan as text, with every step", export_text, true},
+    {"json", "the plan as JSON (tools/schema/plan.schema.json)", export_json, true},
     {"dot", "the steps of a token as a graph for Graphviz, a cluster for each device", export_dot},
     {"vllm", "environment and flags of vllm serve: VLLM_PP_LAYER_PARTITION, sizes", export_vllm},
     {"llama.cpp", "flags of llama-server: -dev -ts -sm -ngl -ot", export_llama_cpp},
@@ -63,6 +63,16 @@ void check_names(const ExportResult& result) {
 }
 
 }  // namespace
+
+ExportResult export_plan(const Exporter& exporter, const Plan& plan) {
+    ExportResult result = exporter.run(plan);
+    if (!plan.copies.empty() && !exporter.replicas)
+        result.not_expressed.push_back(fmt::format(
+            "The plan has {} replicas that are alike, and this is the first: run it once more for "
+            "the devices of each other one.",
+            plan.num_replicas()));
+    return result;
+}
 
 std::span<const Exporter> plan_exporters() { return kExporters; }
 

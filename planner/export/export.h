@@ -39,7 +39,10 @@ struct Exporter {
     std::string_view name;    // of --format
     std::string_view writes;  // "a device_map of Hugging Face accelerate"
     ExportFunction run;
+    bool replicas = false;  // writes all of a plan; others write the first, and it is noted
 };
+
+ExportResult export_plan(const Exporter& exporter, const Plan& plan);
 
 // Those of planner/export/.
 std::span<const Exporter> plan_exporters();

@@ -168,7 +168,8 @@ FIELDS(Machine, Machine, name, devices, links, domains)
 FIELDS(Workload, Workload, batch, prompt_tokens, context, kv_tokens, prefill_chunk, all_logits,
        dtype, kv_dtype, activation_dtype)
 FIELDS(Pin, Pin, what, device)
-FIELDS(PlanOptions, PlanOptions, tensor_parallel, pipeline_stages, objective, use_metis, seed, pins)
+FIELDS(PlanOptions, PlanOptions, tensor_parallel, pipeline_stages, objective, use_metis, seed, pins,
+       replicas)
 
 // ---- Placement
 
@@ -211,14 +212,15 @@ FIELDS(Phase, Phase, values, steps, inputs, outputs)
 
 FIELDS(DeviceMemory, DeviceMemory, device, capacity, weights, kv, activations, staging, scratch,
        reserved, collectives)
+FIELDS(Serving, Serving, users, groups, tpot_ns, ttft_ns)
 FIELDS(Prediction, Prediction, prefill_ns, decode_ns_per_token, lower_bound_ns, objective_ns,
-       decode_busy_ns)
+       decode_busy_ns, serving)
 FIELDS(RunnerUp, RunnerUp, shape, objective_ns, why_not)
 FIELDS(Why, Why, binding, runners_up, cuts, metis_cost_ns, topological_cost_ns, metis)
 
 FIELDS_AS(put_fields, take_fields, Plan, Plan, graph_digest, graph, machine, workload, options,
           stages, output_device, buffers, weights, rope_tables, kv_slabs, prefill, decode, memory,
-          prediction, why)
+          prediction, why, copies)
 void put(const Plan& p, pb::Plan* out) {
     put_fields(p, out);
     out->set_kv_pool_blocks(p.kv_pool.num_blocks);

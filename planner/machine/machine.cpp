@@ -48,4 +48,34 @@ const Link* Machine::link(DeviceId from, DeviceId to) const {
     return nullptr;
 }
 
+Machine part_of(const Machine& machine, const std::vector<DeviceId>& devices) {
+    Machine part;
+    std::vector<int> domains(machine.domains.size(), -1);
+    const auto domain = [&](int whole) {
+        if (whole < 0) return -1;
+        int& mine = domains[static_cast<size_t>(whole)];
+        if (mine < 0) {
+            mine = static_cast<int>(part.domains.size());
+            part.domains.push_back(machine.domains[static_cast<size_t>(whole)]);
+        }
+        return mine;
+    };
+    std::vector<DeviceId> position(machine.devices.size());
+    for (DeviceId id : devices) {
+        position[id.index()] = DeviceId(part.devices.size());
+        part.devices.push_back(machine.device(id));
+        part.devices.back().memory_domain = domain(part.devices.back().memory_domain);
+        part.name += (part.name.empty() ? "" : ",") + part.devices.back().name;
+    }
+    for (Link link : machine.links) {
+        link.from = position[link.from.index()];
+        link.to = position[link.to.index()];
+        if (!link.from.valid() || !link.to.valid()) continue;
+        link.domain = domain(link.domain);
+        part.links.push_back(link);
+    }
+    std::ranges::stable_sort(part.links, {}, [](const Link& l) { return std::pair(l.from, l.to); });
+    return part;
+}
+
 }  // namespace cleave::planner

@@ -114,6 +114,9 @@ struct Machine {
     const Link* link(DeviceId from, DeviceId to) const;
 };
 
+// Those devices in that order, the links among them, and the domains of either.
+Machine part_of(const Machine& machine, const std::vector<DeviceId>& devices);
+
 std::string_view device_kind_name(DeviceKind kind);
 std::string_view link_kind_name(LinkKind kind);
 

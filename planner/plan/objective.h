@@ -19,7 +19,7 @@ enum class Objective : uint8_t { kLatency, kThroughput, kMemory };
 // prompt's time included.
 struct TokenTimes {
     int64_t pass_ns = 0;     // one batch alone, from its tokens to its logits
-    int64_t busiest_ns = 0;  // the busiest device's work: the pace of many batches in flight
+    int64_t busiest_ns = 0;  // the busiest device's work, which no number in flight shortens
 };
 
 struct ObjectiveRow {
@@ -28,14 +28,15 @@ struct ObjectiveRow {
     int64_t (*score)(const TokenTimes&);
     bool fewest_devices;          // a device less is worth any time
     bool wants_balance;           // stages of equal time are worth a slower pass
-    bool wants_interleaving;      // a device may have several stages
+    bool serves;                  // many at once: replicas and groups (planner/cost/serving.h)
     std::string_view leaves_out;  // why a device may stay unused
 };
 
 inline constexpr std::array<ObjectiveRow, 3> kObjectives{{
     {"latency", "decode, and its share of prefill", [](const TokenTimes& t) { return t.pass_ns; },
      false, false, false, "a plan without them is faster"},
-    {"throughput", "the busiest device's time for it, and its share of the prompt's",
+    // The score bounds a round from below: all devices work at once.
+    {"throughput", "a round, a token of every user and their prompts' share",
      [](const TokenTimes& t) { return t.busiest_ns; }, false, true, true,
      "a plan without them is faster"},
     {"memory", "decode, and its share of prefill", [](const TokenTimes& t) { return t.pass_ns; },

@@ -316,12 +316,22 @@ struct DeviceMemory {
     int64_t free() const { return capacity - needed(); }
 };
 
+// Many users at once, where that is the objective (planner/cost/serving.h). Each user has a slot
+// and KV for a whole context.
+struct Serving {
+    int64_t users = 0;    // at once, of all replicas together; 0: not the objective
+    int64_t groups = 1;   // passes in flight in each replica, which share its users
+    int64_t tpot_ns = 0;  // a round: every user has a token; prompts of those who follow included
+    int64_t ttft_ns = 0;  // from a prompt's arrival to its first token: a round, then its passes
+};
+
 struct Prediction {
     int64_t prefill_ns = 0;               // the whole prompt, all chunks
     int64_t decode_ns_per_token = 0;      // at Workload::decode_past
     int64_t lower_bound_ns = 0;           // of the objective, over all plans
     int64_t objective_ns = 0;             // of this plan
     std::vector<int64_t> decode_busy_ns;  // by device
+    Serving serving;
 };
 
 // A shape that was scored and not taken.
@@ -363,6 +373,9 @@ struct PlanBody {
     std::vector<DeviceMemory> memory;  // one per device, in device order
     Prediction prediction;
     Why why;
+    // The request's machine is the first replica's, and so is all else. Further replicas run the
+    // same plan on these: device for device and link for link they are as good.
+    std::vector<Machine> copies;
 
     const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
     const Phase& phase(bool is_prefill) const { return is_prefill ? prefill : decode; }
@@ -370,6 +383,8 @@ struct PlanBody {
 
 struct Plan : PlanRequest, PlanBody {
     static constexpr int kFormatVersion = 3;
+
+    int64_t num_replicas() const { return 1 + static_cast<int64_t>(copies.size()); }
 };
 
 std::string_view kernel_kind_name(KernelKind kind);

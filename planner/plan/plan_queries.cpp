@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/errors.h"
+
 namespace cleave::planner {
 
 PassPoint pass_point(const Plan& plan, bool is_prefill) {
@@ -338,7 +340,16 @@ std::string head_split(const Plan& plan) {
                                      kv_heads, held));
 }
 
+void demand_one_replica(const Plan& plan, std::string_view what) {
+    if (plan.copies.empty()) return;
+    throw UserError("{} one replica, and the plan has {}; plan with $replicas 1", what,
+                    plan.num_replicas());
+}
+
 double tokens_per_second(const Plan& plan) {
+    const Serving& s = plan.prediction.serving;
+    if (s.users > 0 && s.tpot_ns > 0)
+        return 1e9 * static_cast<double>(s.users) / static_cast<double>(s.tpot_ns);
     double ns = static_cast<double>(plan.prediction.decode_ns_per_token);
     return ns > 0 ? 1e9 * static_cast<double>(plan.workload.batch) / ns : 0.0;
 }

@@ -45,6 +45,10 @@ inline BufferId tokens_buffer(const Plan& plan) {
     return find_buffer(plan, plan.output_device, BufferRole::kChosenTokens);
 }
 
+// Of a plan that is to be carried out as it is, by what runs one replica alone. UserError where it
+// has several; `what` begins the message: "a session runs".
+void demand_one_replica(const Plan& plan, std::string_view what);
+
 // What each buffer holds, in their order: "layers.0.q_proj.weight", "input.x", "staging.exchange".
 std::vector<std::string> buffer_names(const Plan& plan);
 
@@ -84,6 +88,7 @@ DType placed_dtype(const importer::Value& value, const Workload& workload);
 // The weights' dtype on devices: of the largest share of their bytes.
 DType weights_dtype(const Plan& plan);
 
+// Of all users, where the plan serves many; else of one batch alone.
 double tokens_per_second(const Plan& plan);
 // objective / lower bound - 1; 0 without a bound.
 double gap(const Plan& plan);

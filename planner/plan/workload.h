@@ -85,6 +85,8 @@ struct PlanOptions {
     int tensor_parallel = 0;  // 0: the planner chooses
     int pipeline_stages = 0;
     Objective objective = Objective::kLatency;
+    // Whole copies of the model on equal parts of the machine, for objectives that serve many.
+    int replicas = 1;  // 0: the planner chooses
     bool use_metis = true;
     int64_t seed = 0;
     std::vector<Pin> pins;

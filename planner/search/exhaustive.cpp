@@ -2,7 +2,6 @@
 #include "planner/search/exhaustive.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -15,8 +14,6 @@ namespace cleave::planner {
 namespace {
 
 constexpr double kMostSteps = 40'000;  // of all placements together
-
-using DeviceRange = std::pair<int, int>;  // first, count, of the tables' order
 
 class Enumeration {
 public:
@@ -38,28 +35,9 @@ public:
         return ways[0][0];
     }
 
-    double count_assignments() {
-        double sum = 0;
-        std::vector<DeviceRange> ranges;
-        each_partition(ranges, 0, [&] {
-            sum += std::pow(static_cast<double>(ranges.size()), units());
-            return sum < 1e9;
-        });
-        return sum;
-    }
-
     void cuts() {
         placement_.stages.clear();
         extend(0, 0);
-    }
-
-    void assignments() {
-        std::vector<DeviceRange> ranges;
-        std::vector<int> range(units(), 0);
-        each_partition(ranges, 0, [&] {
-            assign(ranges, range, 0);
-            return true;
-        });
     }
 
 private:
@@ -70,10 +48,10 @@ private:
         return (count > 1 ? 2 : 1) * (tables_.unequal(first, count) ? 2 : 1);
     }
 
-    StageChoice stage(DeviceRange range, int from, int to, ShareMode mode) {
+    StageChoice stage(int device, int count, int from, int to, ShareMode mode) {
         StageChoice s;
-        s.devices = tables_.devices_of(range.first, range.second);
-        s.shares = tables_.range(range.first, range.second, mode).shares;
+        s.devices = tables_.devices_of(device, count);
+        s.shares = tables_.range(device, count, mode).shares;
         s.begin = a_.units[from].begin;
         s.end = a_.units[to - 1].end;
         return s;
@@ -87,43 +65,13 @@ private:
             for (int end = unit + 1; end <= units(); ++end)
                 for (ShareMode mode : {ShareMode::kBySpeed, ShareMode::kByMemory}) {
                     if (mode == ShareMode::kByMemory && !tables_.unequal(device, count)) continue;
-                    placement_.stages.push_back(stage({device, count}, unit, end, mode));
+                    placement_.stages.push_back(stage(device, count, unit, end, mode));
                     extend(end, device + count);
                     bool& groups = placement_.stages.back().shares.whole_groups;
                     groups = !groups;
                     if (count > 1) extend(end, device + count);
                     placement_.stages.pop_back();
                 }
-    }
-
-    // Disjoint ranges of the order, some devices left out; `visit` stops it by false.
-    template <class Visit>
-    bool each_partition(std::vector<DeviceRange>& ranges, int device, Visit&& visit) {
-        if (device == devices()) return ranges.empty() || visit();
-        if (!each_partition(ranges, device + 1, visit)) return false;
-        for (int count = 1; count <= widest(device); ++count) {
-            ranges.emplace_back(device, count);
-            bool go_on = each_partition(ranges, device + count, visit);
-            ranges.pop_back();
-            if (!go_on) return false;
-        }
-        return true;
-    }
-
-    void assign(const std::vector<DeviceRange>& ranges, std::vector<int>& range, int unit) {
-        if (unit < units()) {
-            for (size_t r = 0; r < ranges.size(); ++r) {
-                range[unit] = static_cast<int>(r);
-                assign(ranges, range, unit + 1);
-            }
-            return;
-        }
-        placement_.stages.clear();
-        for (int from = 0, to = 0; from < units(); from = to) {
-            for (to = from + 1; to < units() && range[to] == range[from];) ++to;
-            placement_.stages.push_back(stage(ranges[range[from]], from, to, ShareMode::kBySpeed));
-        }
-        visit_(placement_);
     }
 
     const Analysis& a_;
@@ -134,14 +82,12 @@ private:
 };
 
 // Calls `visit` with every placement; with none when there are more than `most`.
-void each_placement(const Analysis& analysis, CostTables& tables, bool any_order, bool may_split,
-                    double most, const std::function<void(const Placement&)>& visit) {
+void each_placement(const Analysis& analysis, CostTables& tables, bool may_split, double most,
+                    const std::function<void(const Placement&)>& visit) {
     Enumeration all(analysis, tables, may_split, visit);
     // Two to the devices: the sum over partitions alone would take long on large machines.
     if (tables.num_devices() > 8 || all.count_cuts() > most) return;
-    if (any_order && all.count_assignments() > most) return;
     all.cuts();
-    if (any_order) all.assignments();
 }
 
 }  // namespace
@@ -153,11 +99,10 @@ bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
     const PlanRequest& request = builder.request();
     const bool may_split =
         std::none_of(analysis.graph.ops.begin(), analysis.graph.ops.end(), stays_on_one_device);
-    const bool any_order = row_of(request.options.objective).wants_interleaving;
     CostTables tables(analysis, request.machine, request.workload, user_order(request.machine), 0);
     bool gained = false;
-    each_placement(analysis, tables, any_order, may_split,
-                   kMostSteps / static_cast<double>(num_steps(plan)), [&](const Placement& p) {
+    each_placement(analysis, tables, may_split, kMostSteps / static_cast<double>(num_steps(plan)),
+                   [&](const Placement& p) {
                        if (!meets_pins(analysis, shape.pins, p)) return;
                        PlanBody candidate = builder.build(p);
                        if (!fits_memory(candidate) ||

@@ -2,9 +2,7 @@
 // On small requests every placement can be built and simulated, so that is what is done: the answer
 // is then the optimum of this space by construction. The space: cuts between units, contiguous
 // ranges of the user's device order, devices left out anywhere, each way to share a stage's work
-// and heads. Where the objective wants interleaving, also every assignment of units to disjoint
-// ranges, in any order. Requests of a given shape, and pins that return to a device, are left to
-// the search.
+// and heads. Requests of a given shape, and pins that return to a device, are left to the search.
 #pragma once
 
 #include "planner/build/build_plan.h"

@@ -134,6 +134,12 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
             plan.why.runners_up.push_back({shape, 0, "does not fit in memory"});
 }
 
+std::string listed(const std::vector<std::string>& devices) {
+    return devices.size() > 8 ? fmt::format("{} devices, {} to {}", devices.size(), devices.front(),
+                                            devices.back())
+                              : fmt::format("{}", fmt::join(devices, ", "));
+}
+
 // Devices that no stage uses, and what using all of them would cost.
 void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
     std::set<DeviceId> used;
@@ -142,9 +148,6 @@ void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Pla
     for (size_t d = 0; d < plan.machine.devices.size(); ++d)
         if (!used.count(DeviceId(d))) unused.push_back(plan.machine.devices[d].name);
     if (unused.empty()) return;
-    std::string names = unused.size() > 8 ? fmt::format("{} devices, {} to {}", unused.size(),
-                                                        unused.front(), unused.back())
-                                          : fmt::format("{}", fmt::join(unused, ", "));
     std::string reason(row_of(plan.options.objective).leaves_out);
     for (const Scored& s : scored)
         if (s.refused.empty() &&
@@ -154,7 +157,7 @@ void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Pla
                             s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
             break;
         }
-    plan.why.binding += fmt::format("; unused: {} ({})", names, reason);
+    plan.why.binding += fmt::format("; unused: {} ({})", listed(unused), reason);
 }
 
 // Products and attention that every device of a tensor-parallel stage computes whole, and what
@@ -262,6 +265,21 @@ void explain(const Analysis& analysis, const Proposals& proposals,
     runners_up(analysis, proposals, scored, chosen, plan);
     cuts(plan, plan.why.cuts);
     metis(proposals, scored, chosen, plan);
+}
+
+void explain_replicas(std::vector<RunnerUp> scored, const std::vector<std::string>& spare,
+                      Plan& plan) {
+    if (!spare.empty())
+        plan.why.binding +=
+            fmt::format("; unused: {} (no equal part is left for them)", listed(spare));
+    const int64_t best = std::max<int64_t>(1, plan.prediction.objective_ns);
+    std::ranges::stable_sort(scored, {}, &RunnerUp::objective_ns);
+    scored.erase(scored.begin());  // the plan itself
+    for (RunnerUp& other : scored)
+        other.why_not = fmt::format(
+            "{:.1f} % slower",
+            100 * (static_cast<double>(other.objective_ns) / static_cast<double>(best) - 1));
+    plan.why.runners_up.insert(plan.why.runners_up.begin(), scored.begin(), scored.end());
 }
 
 void compare_heads(PlanBuilder& builder, Placement placement, Plan& plan) {

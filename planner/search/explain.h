@@ -4,6 +4,7 @@
 // the plan's own steps.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "planner/search/candidates.h"
@@ -16,5 +17,10 @@ void explain(const Analysis& analysis, const Proposals& proposals,
 // Adds what the other way to cut heads would cost, where there is one: whole KV groups, or between
 // query heads.
 void compare_heads(PlanBuilder& builder, Placement placement, Plan& plan);
+
+// Of a plan that may have replicas: devices of none, and what the best plans of other numbers of
+// replicas score. `scored` has the plan itself, too.
+void explain_replicas(std::vector<RunnerUp> scored, const std::vector<std::string>& spare,
+                      Plan& plan);
 
 }  // namespace cleave::planner

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -12,13 +13,11 @@
 #include "planner/metis/metis.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/search/device_order.h"
-#include "planner/search/virtual_stages.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 namespace {
-
-constexpr size_t kInterleavedFrom = 3;  // solutions that virtual stages start from
 
 constexpr int64_t kDeviceCost = int64_t{1} << 52;  // more than any time: fewest devices first
 
@@ -90,7 +89,13 @@ private:
 
     void over_order(std::vector<DeviceId> order, bool metis_order) {
         metis_order_ = metis_order;
-        CostTables tables(a_, machine_, workload_, std::move(order), slack_);
+        CostTables tables(a_, machine_, workload_, order, slack_);
+        single_.reset();
+        if (objective().serves && workload_.batch > 1) {
+            Workload one = workload_;
+            one.batch = 1;
+            single_ = std::make_unique<CostTables>(a_, machine_, one, std::move(order), slack_);
+        }
         int devices = tables.num_devices();
         if (tables.repeats(0, devices)) return over_returning_order(tables);
         bool forced = shape_.tensor_parallel > 0 || shape_.pipeline_stages > 0;
@@ -125,28 +130,6 @@ private:
             if (pp > tables.num_units()) continue;
             uniform(tables, tp, pp);
         }
-        if (objective().wants_interleaving && !forced) interleaved(tables);
-        solutions_.clear();
-    }
-
-    // Virtual stages over the groups of the best few solutions of this order.
-    void interleaved(CostTables& tables) {
-        std::stable_sort(solutions_.begin(), solutions_.end(),
-                         [](const auto& a, const auto& b) { return a.first < b.first; });
-        std::vector<std::vector<std::pair<int, int>>> seen;
-        std::vector<StageSolution> found;
-        for (const auto& [estimate, solution] : solutions_) {
-            if (seen.size() >= kInterleavedFrom) break;
-            std::vector<std::pair<int, int>> groups;
-            for (const StageSolution::Stage& s : solution.stages)
-                groups.emplace_back(s.first_device, s.count);
-            if (groups.size() < 2 || std::find(seen.begin(), seen.end(), groups) != seen.end())
-                continue;
-            seen.push_back(std::move(groups));
-            if (auto better = interleave(tables, solution, shape_.pins, options_.seed))
-                found.push_back(std::move(*better));
-        }
-        for (const StageSolution& s : found) add(tables, s, Source::kInterleaved);
     }
 
     // Pins return to a device: it is in the order once for each run of its units.
@@ -162,7 +145,6 @@ private:
             query.may_skip = true;
             ask(tables, query, fmt::format("the pins' order, tp {}", tp));
         }
-        solutions_.clear();
     }
 
     // A grid of equal stages: the programme's cuts, equal units, and METIS's cut.
@@ -325,14 +307,58 @@ private:
         for (const auto& [group, time] : busy) largest = std::max(largest, time);
         int64_t latency = decode + prefill + (tables.passes() - 1) * largest_prefill;
         p.largest_ns = largest / tables.generated();
-        p.estimate_ns = objective().score({latency / tables.generated(), p.largest_ns});
+        p.estimate_ns = objective().serves
+                            ? round_estimate(tables, solution)
+                            : objective().score({latency / tables.generated(), p.largest_ns});
         p.shape = shape_name(p.placement);
         for (const Proposal& other : result_.found)
             if (other.shape == p.shape && other.estimate_ns == p.estimate_ns &&
                 same(other.placement, p.placement))
                 return;
-        solutions_.emplace_back(p.estimate_ns, solution);
         result_.found.push_back(std::move(p));
+    }
+
+    // A round as planner/cost/serving.h defines it. A pass of fewer sequences lies between those of
+    // one and of all. Devices that return let no pass overtake another.
+    int64_t round_estimate(CostTables& tables, const StageSolution& solution) {
+        struct Pass {
+            int64_t whole = 0, busiest = 0;
+        };
+        int64_t prompts = 0;  // of the busiest stage, in one pass
+        const auto pass_of = [&](CostTables& of) {
+            Pass pass;
+            for (size_t i = 0; i < solution.stages.size(); ++i) {
+                const StageSolution::Stage& s = solution.stages[i];
+                const RangeTable& range = of.range(s.first_device, s.count, s.mode);
+                const auto entry =
+                    i == 0 ? 0 : of.entry_costs(s.first_device, s.count)[s.first_unit];
+                const int64_t ns = range.decode[s.last_unit] - range.decode[s.first_unit] +
+                                   entry / std::max<int64_t>(1, of.generated());
+                pass.whole += ns;
+                pass.busiest = std::max(pass.busiest, ns);
+                prompts =
+                    std::max(prompts, range.prefill[s.last_unit] - range.prefill[s.first_unit]);
+            }
+            return pass;
+        };
+        const Pass single = single_ ? pass_of(*single_) : pass_of(tables);
+        prompts = 0;
+        const Pass all = pass_of(tables);
+        const int64_t batch = workload_.batch;
+        const int64_t most =
+            tables.repeats(0, tables.num_devices())
+                ? 1
+                : std::min<int64_t>(batch, static_cast<int64_t>(solution.stages.size()));
+        int64_t round = INT64_MAX;
+        for (int64_t groups = 1; groups <= most; ++groups) {
+            const int64_t more = ceil_div(batch, groups) - 1;
+            const auto between = [&](int64_t one, int64_t of_all) {
+                return one + (of_all - one) * more / std::max<int64_t>(1, batch - 1);
+            };
+            round = std::min(round, std::max(between(single.whole, all.whole),
+                                             groups * between(single.busiest, all.busiest)));
+        }
+        return round + prompts * tables.passes() / tables.generated();
     }
 
     static bool same(const Placement& a, const Placement& b) {
@@ -352,7 +378,7 @@ private:
     Shape shape_;
     int64_t slack_;
     bool may_split_ = true, metis_order_ = false;
-    std::vector<std::pair<int64_t, StageSolution>> solutions_;  // of the order in work, by estimate
+    std::unique_ptr<CostTables> single_;  // of one sequence, where the objective serves many
     Proposals result_;
 };
 

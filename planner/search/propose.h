@@ -6,9 +6,7 @@
 // (planner/search/stage_search.h) for every shape that the options leave open. It runs over the
 // user's device order and over METIS's groups. Caps on the largest stage, found by bisection, give
 // the balanced variants. Uniform grids, equal units a stage and METIS's own stage cut compete with
-// it; where the objective wants interleaving, so do virtual stages
-// (planner/search/virtual_stages.h). Among plans within a quarter of a per cent the most balanced
-// comes first.
+// it. Among plans within a quarter of a per cent the most balanced comes first.
 //
 // METIS groups devices where link bandwidth drops by half or more, and proposes stage cuts. The
 // units of a Llama are a chain, and a chain has one order, so METIS cannot reorder it. `Plan::why`
@@ -25,7 +23,7 @@
 
 namespace cleave::planner {
 
-enum class Source : uint8_t { kProgramme, kEqualUnits, kMetisCut, kInterleaved };
+enum class Source : uint8_t { kProgramme, kEqualUnits, kMetisCut };
 
 struct Proposal {
     Placement placement;

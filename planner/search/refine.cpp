@@ -69,39 +69,6 @@ void add_device_moves(const Machine& machine, const Placement& p, size_t s,
     }
 }
 
-// Stages as a choice for each unit, and back: neighbours of equal choice join.
-Placement from_units(const Analysis& a, const std::vector<const StageChoice*>& of_unit) {
-    Placement p;
-    for (size_t u = 0; u < of_unit.size(); ++u) {
-        if (u == 0 || of_unit[u] != of_unit[u - 1]) {
-            p.stages.push_back(*of_unit[u]);
-            p.stages.back().begin = a.units[u].begin;
-        }
-        p.stages.back().end = a.units[u].end;
-    }
-    return p;
-}
-
-// Any unit to any other stage's devices: for throughput, where a device may have several runs.
-void add_return_moves(const Analysis& a, const Placement& p, std::vector<Placement>& moves) {
-    std::vector<const StageChoice*> groups, of_unit;
-    for (const StageChoice& s : p.stages) {
-        auto known = std::find_if(groups.begin(), groups.end(),
-                                  [&](const StageChoice* g) { return g->devices == s.devices; });
-        const StageChoice* group = known == groups.end() ? &s : *known;
-        if (group == &s) groups.push_back(&s);
-        for (int u = unit_at(a, s.begin); u < unit_at(a, s.end); ++u) of_unit.push_back(group);
-    }
-    if (groups.size() < 2) return;
-    for (size_t u = 0; u < of_unit.size(); ++u)
-        for (const StageChoice* group : groups) {
-            if (group == of_unit[u]) continue;
-            const StageChoice* from = std::exchange(of_unit[u], group);
-            moves.push_back(from_units(a, of_unit));
-            of_unit[u] = from;
-        }
-}
-
 // Whether stages may get other devices: no shape is given, and operators may be split.
 bool is_open(const Analysis& a, const Shape& shape) {
     return shape.tensor_parallel == 0 && shape.pipeline_stages == 0 &&
@@ -115,7 +82,6 @@ std::vector<Placement> neighbours(const Analysis& a, const PlanRequest& request,
         add_cut_moves(a, p, s, moves);
         if (open) add_device_moves(request.machine, p, s, moves);
     }
-    if (open && row_of(request.options.objective).wants_interleaving) add_return_moves(a, p, moves);
     for (size_t s = 0; s < p.stages.size(); ++s) {
         if (p.stages[s].devices.size() < 2) continue;
         moves.push_back(p);

@@ -2,8 +2,8 @@
 // The dynamic programme's cost of a stage knows its neighbours only roughly: who sends how often to
 // how many. On small plans the event simulation can afford to correct that. Single moves, while the
 // simulated objective falls and the budget lasts: a cut by a unit, a device across a boundary, two
-// stages joined, another grouping of heads, and, where the objective wants interleaving, a unit to
-// another stage's devices. Where none of these gains, those of planner/search/device_moves.h.
+// stages joined, another grouping of heads. Where none of these gains, those of
+// planner/search/device_moves.h.
 #pragma once
 
 #include "planner/build/build_plan.h"

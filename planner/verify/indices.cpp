@@ -196,6 +196,9 @@ void Indices::placement() {
         id(s.table, plan_.graph.rope_tables, "a rope table", "table");
         id(s.buffer, plan_.buffers, "a rope table", "buffer");
     }
+    const Serving& serving = plan_.prediction.serving;
+    for (int64_t n : {serving.users, serving.groups, serving.tpot_ns, serving.ttft_ns})
+        if (!sane(n)) report_.add("index", "its figures of many users have {}", n);
     if (!sane(plan_.kv_pool.num_blocks))
         report_.add("index", "a KV pool of {} blocks", plan_.kv_pool.num_blocks);
     for (const KvSlab& s : plan_.kv_slabs) {

@@ -109,5 +109,7 @@ void check_phases_agree(const Plan& plan, const PhaseTrace& prefill, const Phase
 // Buffers that are alive together do not overlap; the accounts add up and fit.
 void check_liveness(const Plan& plan, bool is_prefill, const PhaseTrace& trace, Report& report);
 void check_account(const Plan& plan, Report& report);
+// Replicas, and users for whom there is memory.
+void check_serving(const Plan& plan, Report& report);
 
 }  // namespace cleave::planner::verify

@@ -20,6 +20,7 @@ std::vector<Violation> find_violations(const Plan& plan) {
     verify::check_liveness(plan, true, prefill, report);
     verify::check_liveness(plan, false, decode, report);
     verify::check_account(plan, report);
+    verify::check_serving(plan, report);
     return report.take();
 }
 

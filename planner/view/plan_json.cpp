@@ -35,6 +35,8 @@ public:
         json["predicted"] = {{"prefill_ms", ms(plan_.prediction.prefill_ns)},
                              {"decode_ms_per_token", ms(plan_.prediction.decode_ns_per_token)},
                              {"tokens_per_second", tokens_per_second(plan_)}};
+        if (plan_.prediction.serving.users > 0) json["predicted"].update(serving());
+        if (!plan_.copies.empty()) json["replicas"] = replicas();
         // What plans are scored by, and the least that any plan can score.
         json["objective_ms"] = ms(plan_.prediction.objective_ns);
         json["lower_bound_ms"] = ms(plan_.prediction.lower_bound_ns);
@@ -72,6 +74,34 @@ private:
         json["activation_dtype"] = dtype_name(w.activation_dtype);
         if (decodes_by_widths(plan_)) json["decode_widths"] = decode_widths(w);
         return json;
+    }
+
+    Json serving() const {
+        const Serving& s = plan_.prediction.serving;
+        const auto users = static_cast<double>(s.users);
+        Json json{{"tokens_per_second_per_user", tokens_per_second(plan_) / users},
+                  {"replicas", plan_.num_replicas()},
+                  {"groups_in_flight", s.groups},
+                  {"concurrency", s.users},
+                  {"ttft_ms", ms(s.ttft_ns)},
+                  {"tpot_ms", ms(s.tpot_ns)}};
+        if (const std::optional<KvBound> bound = kv_bound(plan_)) {
+            json["kv_tokens"] = plan_.num_replicas() * kv_tokens(plan_.kv_pool.num_blocks);
+            json["kv_bound_device"] = name(bound->device);
+        }
+        return json;
+    }
+
+    // The devices of each replica, in the order of the first one's.
+    Json replicas() const {
+        Json list = Json::array({device_names(plan_.machine)});
+        for (const Machine& copy : plan_.copies) list.push_back(device_names(copy));
+        return list;
+    }
+    static Json device_names(const Machine& machine) {
+        Json list = Json::array();
+        for (const DeviceInfo& d : machine.devices) list.push_back(d.name);
+        return list;
     }
 
     // What the plan serves; null without a KV cache.

@@ -12,6 +12,7 @@
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "planner/view/text_steps.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 namespace {
@@ -19,6 +20,14 @@ namespace {
 std::string range(int64_t first, int64_t last) {
     if (last < first) return "-";
     return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
+}
+
+std::string names_text(const Machine& machine) {
+    const std::string& first = machine.devices.front().name;
+    return machine.devices.size() == 1
+               ? first
+               : fmt::format("{} .. {} ({})", first, machine.devices.back().name,
+                             machine.devices.size());
 }
 
 std::string rate_text(double rate) {
@@ -57,6 +66,7 @@ private:
     std::string shape() const;
     std::string model() const;
     void title();
+    void serving();
     void devices();
     std::vector<std::string> device_row(const DeviceMemory& m) const;
     std::string heads(DeviceId device) const;
@@ -111,7 +121,10 @@ void Summary::title() {
     const Prediction& p = plan_.prediction;
     std::string title = fmt::format(
         "{} on {}, {}", plan_.graph.name,
-        count_text(static_cast<int64_t>(plan_.machine.devices.size()), "device"), shape());
+        count_text(plan_.num_replicas() * static_cast<int64_t>(plan_.machine.devices.size()),
+                   "device"),
+        plan_.copies.empty() ? shape()
+                             : fmt::format("{} replicas of {}", plan_.num_replicas(), shape()));
     out_ += options_.color ? "\x1b[1m" + title + "\x1b[0m\n" : title + "\n";
     entry("model", model());
     entry("workload",
@@ -140,8 +153,15 @@ void Summary::title() {
     if (!pins.empty()) entry("pinned", pins);
     if (std::string heads = head_split(plan_); !heads.empty()) entry("heads", heads);
     entry("predicted",
-          fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
-                      time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));
+          p.serving.users > 0
+              ? fmt::format(
+                    "{} tokens/s, {} a user; first token after {}, then one in {}",
+                    rate_text(tokens_per_second(plan_)),
+                    rate_text(tokens_per_second(plan_) / static_cast<double>(p.serving.users)),
+                    time_text(p.serving.ttft_ns), time_text(p.serving.tpot_ns))
+              : fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
+                            time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));
+    serving();
     if (tokens_buffer(plan_).valid())
         entry("tokens", fmt::format("greedy ones are chosen on {}: 4 bytes of each go to the host, "
                                     "not its logits",
@@ -152,6 +172,30 @@ void Summary::title() {
                   "{} a token: {}; no plan can take less than {}, this one is within {:.1f} %",
                   time_text(p.objective_ns), row_of(plan_.options.objective).figure,
                   time_text(p.lower_bound_ns), 100 * gap(plan_)));
+}
+
+// Who is served at once, where, and what one batch alone takes.
+void Summary::serving() {
+    const Prediction& p = plan_.prediction;
+    const Serving& s = p.serving;
+    if (s.users == 0) return;
+    const int64_t batch = plan_.workload.batch;
+    std::string text = count_text(s.users, "user");
+    if (!plan_.copies.empty()) text += fmt::format(" on {} replicas", plan_.num_replicas());
+    if (s.groups > 1)
+        text +=
+            fmt::format("{} in {} passes in flight of {} sequences",
+                        plan_.copies.empty() ? "" : ", each", s.groups, ceil_div(batch, s.groups));
+    entry("serves", text);
+    entry("a batch",
+          fmt::format("{} at once: prefill {}, decode {} a token", count_text(batch, "sequence"),
+                      time_text(p.prefill_ns), time_text(p.decode_ns_per_token)));
+    constexpr size_t kShown = 3;
+    for (size_t i = 0; i < std::min(kShown, plan_.copies.size()); ++i)
+        entry(i == 0 ? "replicas" : "", names_text(plan_.copies[i]));
+    if (plan_.copies.size() > kShown)
+        entry("", fmt::format("and {} more, the last on {}", plan_.copies.size() - kShown,
+                              names_text(plan_.copies.back())));
 }
 
 // The query heads whose attention runs there, of the first layer that has it.

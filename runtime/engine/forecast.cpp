@@ -6,6 +6,7 @@
 #include <deque>
 #include <utility>
 
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/pass_costs.h"
 
@@ -120,6 +121,7 @@ ServeReport ForecastRun::run(const std::vector<TraceRequest>& trace) {
 ServeReport forecast(const planner::Plan& plan, const std::vector<TraceRequest>& trace,
                      SchedulerOptions options) {
     CLEAVE_CHECK(!trace.empty()) << "a trace without requests";
+    demand_one_replica(plan, "a forecast is of");
     PassCosts costs(plan);
     options.share_prefixes = false;
     options.max_queue = std::max<int64_t>(1, static_cast<int64_t>(trace.size()));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "codegen/generate.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/cards/open_devices.h"
 #include "runtime/device/bounded_waits.h"
 #include "runtime/execute/executor.h"
@@ -54,6 +55,7 @@ struct Session::Impl {
 
 Session::Session(Plan& plan, const SessionOptions& options)
     : impl_(std::make_unique<Impl>(plan, options.drivers)) {
+    demand_one_replica(plan, "a session runs");
     check_presence(plan);
     impl_->devices = open_devices(plan, impl_->drivers,
                                   {options.threads, options.poison,

@@ -80,7 +80,7 @@ void prefill(runtime::Session& session, const planner::Plan& plan, int64_t live)
 double predicted(const planner::Plan& plan, int64_t live, int64_t groups) {
     const planner::Analysis analysis = planner::analyse(plan.graph);
     const auto pass_time = [&](int64_t sequences) {
-        const planner::DecodeTimes times = planner::decode_times(analysis, plan, sequences);
+        const planner::PhaseTimes times = planner::decode_times(analysis, plan, sequences);
         return planner::PassTime{times.whole_ns,
                                  *std::max_element(times.busy_ns.begin(), times.busy_ns.end())};
     };

@@ -63,8 +63,8 @@ void add_model_flags(CLI::App& app, ModelFlags& flags, bool required) {
         ->check(CLI::IsMember({"any", "none"}));
 }
 
-CLI::Validator number_or_auto() {
-    const CLI::Validator number = whole_number(1, kMostTokens);
+CLI::Validator number_or_auto(int64_t most) {
+    const CLI::Validator number = whole_number(1, most);
     return CLI::Validator(
         [number](std::string& text) { return text == "auto" ? std::string() : number(text); },
         "N|auto");
@@ -84,6 +84,10 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
         ->check(whole_number(1, kMostDevices));
     app.add_option("--pp", flags.pipeline_stages, "pipeline stages; default: the planner chooses")
         ->check(whole_number(1, kMostDevices));
+    app.add_option("--replicas", flags.replicas,
+                   "with --objective throughput: copies of the model on equal parts of the "
+                   "devices; default: auto, the planner chooses")
+        ->check(number_or_auto(kMostDevices));
     app.add_option("--objective", flags.objective,
                    "what the plan is best at: " + planner::objective_names())
         ->check(CLI::IsMember(objectives));
@@ -110,7 +114,7 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
     app.add_option("--kv-tokens", flags.kv_tokens,
                    "tokens that the KV cache has room for, of all sequences together; auto: all "
                    "that is left on the devices; default: batch x context")
-        ->check(number_or_auto());
+        ->check(number_or_auto(kMostTokens));
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
@@ -139,6 +143,10 @@ planner::PlanOptions plan_options(const PlanFlags& flags) {
     options.tensor_parallel = flags.tensor_parallel;
     options.pipeline_stages = flags.pipeline_stages;
     options.objective = planner::parse_objective(flags.objective);
+    if (flags.replicas.empty() || flags.replicas == "auto")
+        options.replicas = planner::row_of(options.objective).serves ? 0 : 1;
+    else
+        options.replicas = std::stoi(flags.replicas);
     options.use_metis = !flags.no_metis;
     for (const std::string& pin : flags.pins) options.pins.push_back(planner::parse_pin(pin));
     return options;

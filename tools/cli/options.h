@@ -41,6 +41,7 @@ struct PlanFlags {
     std::string machine_file;
     int tensor_parallel = 0;
     int pipeline_stages = 0;
+    std::string replicas;  // a number, "auto", or empty
     std::string objective = "latency";
     std::vector<std::string> pins;
     bool no_metis = false;

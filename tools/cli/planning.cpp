@@ -21,10 +21,7 @@ namespace {
 // Devices of a machine file in the order that --devices names them, with the links among them.
 planner::Machine select_devices(const planner::Machine& all, const std::string& text,
                                 const std::string& file) {
-    planner::Machine chosen;
-    chosen.name = all.name;
-    chosen.domains = all.domains;
-    std::vector<planner::DeviceId> position(all.devices.size());
+    std::vector<planner::DeviceId> chosen;
     std::string known;
     for (const planner::DeviceInfo& d : all.devices) known += (known.empty() ? "" : ", ") + d.name;
     for (const planner::DeviceSpec& spec : planner::parse_devices(text)) {
@@ -34,16 +31,11 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
         if (found == all.devices.end())
             throw UserError("--devices {}: {} has no such device; it has {}", spec.text, file,
                             known);
-        position[static_cast<size_t>(found - all.devices.begin())] =
-            planner::DeviceId(chosen.devices.size());
-        chosen.devices.push_back(*found);
+        chosen.emplace_back(found - all.devices.begin());
     }
-    for (planner::Link link : all.links) {
-        link.from = position[link.from.index()];
-        link.to = position[link.to.index()];
-        if (link.from.valid() && link.to.valid()) chosen.links.push_back(link);
-    }
-    return chosen;
+    planner::Machine part = part_of(all, chosen);
+    part.name = all.name;
+    return part;
 }
 
 // The devices that the file names for its nodes, as pins beside the user's; a note if the machine
@@ -60,9 +52,9 @@ void add_affinities(const importer::Graph& graph, const planner::Machine& machin
 
 bool changes_a_plan(const PlanFlags& flags) {
     return !flags.devices.empty() || !flags.machine_file.empty() || flags.tensor_parallel ||
-           flags.pipeline_stages || !flags.pins.empty() || flags.no_metis || flags.batch ||
-           flags.context || !flags.dtype.empty() || !flags.kv_dtype.empty() ||
-           !flags.kv_tokens.empty();
+           flags.pipeline_stages || !flags.replicas.empty() || !flags.pins.empty() ||
+           flags.no_metis || flags.batch || flags.context || !flags.dtype.empty() ||
+           !flags.kv_dtype.empty() || !flags.kv_tokens.empty();
 }
 
 void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {

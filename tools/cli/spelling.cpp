@@ -39,6 +39,7 @@ constexpr Spelling kSpellings[] = {
     {"presence_penalty", "--presence-penalty"},
     {"prompt_tokens", "--prompt-tokens"},
     {"repetition_penalty", "--repetition-penalty"},
+    {"replicas", "--replicas"},
     {"save_machine", "`cleave devices -o FILE.json`", "cleave_machine_to_json"},
     {"save_plan", "`cleave plan MODEL -o FILE.plan`", "cleave_plan_save"},
     {"step_by_step", "--step-by-step"},

@@ -69,8 +69,8 @@ void run_plan(const PlanArguments& flags) {
     if (!flags.cost_graph.empty()) return plan_cost_graph_file(flags);
     if (flags.contiguous || flags.non_contiguous)
         throw UserError(
-            "--contiguous and --non-contiguous go with --cost-graph; for a model, --objective "
-            "throughput takes virtual stages where they pay");
+            "--contiguous and --non-contiguous go with --cost-graph; a model's stages are "
+            "contiguous");
     if (flags.json && flags.all_steps)
         throw UserError("--steps shapes the text; --json always has every step");
     std::vector<runtime::TraceRequest> trace;

@@ -78,7 +78,9 @@ planner::Plan make_run_plan(const RunArguments& flags, Ready& ready) {
         if (!ready.prompts.empty() && longest < workload.context) workload.prompt_tokens = longest;
         workload.all_logits = needs_all_logits(flags);
     }
-    return plan_from_flags(std::move(ready.model), flags.plan, flags.run, workload, flags.drivers);
+    PlanFlags one = flags.plan;
+    if (!ready.model.plan && one.replicas.empty()) one.replicas = "1";
+    return plan_from_flags(std::move(ready.model), one, flags.run, workload, flags.drivers);
 }
 
 void check_lengths(const RunArguments& flags, const planner::Plan& plan,

@@ -15,7 +15,7 @@ namespace {
 ExportResult run(const cleave_plan* plan, const char* format) {
     const std::vector<Exporter> exporters = all_exporters();
     ExportResult result =
-        find_exporter(exporters, text_of(format, "format")).run(needed(plan, "plan").plan);
+        export_plan(find_exporter(exporters, text_of(format, "format")), needed(plan, "plan").plan);
     for (std::string& what : result.not_expressed) what = tools::spell_for_api(what);
     return result;
 }

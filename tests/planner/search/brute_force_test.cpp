@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small requests against brute force, all scored by the event simulation. Brute force walks the
 // units one by one: each joins the stage before it, or opens a stage on any set of devices that no
-// stage has yet, in any order; where the objective wants interleaving, it may also return to the
-// devices of an earlier stage. Every set shares its work in every way that the planner knows. It
+// stage has yet, in any order. Every set shares its work in every way that the planner knows. It
 // shares no code with planner/search/exhaustive.cpp.
 //
 // Two things are shown. (1) With enumeration, make_plan's plan is the best of its own space, the
@@ -52,7 +51,6 @@ public:
     explicit BruteForce(const Case& c) : analysis_(analyse(c.graph)), workload_(c.workload) {
         const Shape shape = check_options(analysis_, c.machine, workload_, c.options);
         builder_.emplace(analysis_, PlanRequest{"", c.graph, c.machine, workload_, c.options});
-        returns_ = row_of(c.options.objective).wants_interleaving;
         place({}, 0, 0);
     }
 
@@ -66,25 +64,17 @@ private:
         size_t begin, end;  // units
     };
 
-    struct Sharing {
-        StageShares shares;
-        bool usual;  // by speed, heads grouped as the planner would
-    };
-
     size_t num_devices() const { return builder_->request().machine.devices.size(); }
 
     void place(std::vector<Stage> stages, size_t unit, Devices used) {
-        if (unit == analysis_.units.size()) return share(stages, {}, true);
+        if (unit == analysis_.units.size()) return share(stages, {});
         if (!stages.empty()) {
             std::vector<Stage> longer = stages;
             ++longer.back().end;
             place(std::move(longer), unit + 1, used);
         }
         for (Devices set = 1; set < Devices{1} << num_devices(); ++set) {
-            const bool known = std::any_of(stages.begin(), stages.end(),
-                                           [&](const Stage& s) { return s.devices == set; });
-            const bool may = known ? returns_ && stages.back().devices != set : (set & used) == 0;
-            if (!may) continue;
+            if ((set & used) != 0) continue;
             std::vector<Stage> longer = stages;
             longer.push_back({set, unit, unit + 1});
             place(std::move(longer), unit + 1, used | set);
@@ -92,14 +82,13 @@ private:
     }
 
     // One way to share for each set of devices, all combinations.
-    void share(const std::vector<Stage>& stages, std::map<Devices, StageShares> chosen,
-               bool usual) {
+    void share(const std::vector<Stage>& stages, std::map<Devices, StageShares> chosen) {
         for (const Stage& s : stages) {
             if (chosen.contains(s.devices)) continue;
-            for (const Sharing& way : ways_to_share(s.devices)) {
+            for (const StageShares& way : ways_to_share(s.devices)) {
                 std::map<Devices, StageShares> more = chosen;
-                more[s.devices] = way.shares;
-                share(stages, std::move(more), usual && way.usual);
+                more[s.devices] = way;
+                share(stages, std::move(more));
             }
             return;
         }
@@ -116,19 +105,18 @@ private:
             for (const Stage& s : stages) all |= s.devices;
             best_.devices = static_cast<size_t>(std::popcount(all));
         }
-        if (is_enumerated(stages, usual)) best_.in_order = std::min(best_.in_order, score);
+        if (is_enumerated(stages)) best_.in_order = std::min(best_.in_order, score);
     }
 
-    // Whether enumeration has it: neighbouring devices, stages in their order; in any order and
-    // returning only with the usual shares.
-    bool is_enumerated(const std::vector<Stage>& stages, bool usual) const {
+    // Whether enumeration has it: neighbouring devices, stages in their order.
+    static bool is_enumerated(const std::vector<Stage>& stages) {
         bool rising = true;
         for (size_t i = 0; i < stages.size(); ++i) {
             const Devices d = stages[i].devices >> std::countr_zero(stages[i].devices);
             if ((d & (d + 1)) != 0) return false;
             rising = rising && (i == 0 || stages[i].devices > stages[i - 1].devices);
         }
-        return rising || (returns_ && usual);
+        return rising;
     }
 
     std::vector<DeviceId> members(Devices set) const {
@@ -138,7 +126,7 @@ private:
         return list;
     }
 
-    const std::vector<Sharing>& ways_to_share(Devices set) {
+    const std::vector<StageShares>& ways_to_share(Devices set) {
         auto [at, fresh] = ways_.try_emplace(set);
         if (!fresh) return at->second;
         const std::vector<DeviceId> list = members(set);
@@ -146,9 +134,9 @@ private:
         CostTables tables(analysis_, builder_->request().machine, workload_, list, 0);
         for (ShareMode mode : {ShareMode::kBySpeed, ShareMode::kByMemory}) {
             StageShares shares = tables.range(0, count, mode).shares;
-            at->second.push_back({shares, mode == ShareMode::kBySpeed});
+            at->second.push_back(shares);
             shares.whole_groups = !shares.whole_groups;
-            if (count > 1) at->second.push_back({shares, false});
+            if (count > 1) at->second.push_back(shares);
             if (!tables.unequal(0, count)) break;
         }
         return at->second;
@@ -157,8 +145,7 @@ private:
     Analysis analysis_;
     Workload workload_;
     std::optional<PlanBuilder> builder_;
-    bool returns_ = false;
-    std::map<Devices, std::vector<Sharing>> ways_;
+    std::map<Devices, std::vector<StageShares>> ways_;
     Best best_;
 };
 

@@ -38,6 +38,9 @@ std::vector<Mutation> whole_mutations();
 // Of plans in which an all-reduce computes a norm.
 std::vector<Mutation> norm_mutations();
 
+// Of plans for many users, with replicas or groups in flight.
+std::vector<Mutation> serving_mutations();
+
 // Of plans over tensors; of those with launches of several operators.
 std::vector<Mutation> tensor_mutations();
 std::vector<Mutation> tensor_chain_mutations();

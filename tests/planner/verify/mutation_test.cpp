@@ -118,6 +118,20 @@ TEST_CASE("each way of breaking a norm that rides on a sum is caught for its own
     check_mutations(plans, norm_mutations());
 }
 
+TEST_CASE("each way of breaking what a plan says of many users is caught for its own reason",
+          "[planner]") {
+    std::vector<Plan> plans;
+    // Two replicas of two devices, and two groups in flight over two stages.
+    for (const int replicas : {2, 1})
+        plans.push_back(make_plan(
+            models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
+            machine_of("sim:h100[0-3]"), {.batch = 64},
+            {.tensor_parallel = 2, .objective = Objective::kThroughput, .replicas = replicas}));
+    REQUIRE(plans.front().copies.size() == 1);
+    REQUIRE(plans.back().prediction.serving.groups == 2);
+    check_mutations(plans, serving_mutations());
+}
+
 TEST_CASE("each way of breaking a plan over tensors is caught for its own reason", "[planner]") {
     check_mutations({tensor_plan()}, tensor_mutations());
 }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/serving.h"
+
+#include <algorithm>
+
+#include "planner/cost/groups.h"
+#include "planner/plan/plan_queries.h"
+
+namespace cleave::planner {
+namespace {
+
+constexpr int64_t kAllCores = 1 << 20;  // core_shares of so many are shares of the whole
+constexpr int64_t kEachGroup = 8;       // beyond, numbers of groups double
+
+}  // namespace
+
+Serving serving_of(const Plan& plan, const PhaseTimes& prefill, int64_t prompt_ns,
+                   const std::function<PhaseTimes(int64_t sequences)>& decode) {
+    const Workload& w = plan.workload;
+    const std::vector<int64_t> threads = core_shares(plan, kAllCores);
+    const auto time_of = [&](const PhaseTimes& times) {
+        return pass_time_of(plan, times, threads, kAllCores);
+    };
+    const auto pass_time = [&](int64_t sequences) {
+        const Prediction& p = plan.prediction;
+        return time_of(sequences == w.batch ? PhaseTimes{p.decode_ns_per_token, p.decode_busy_ns}
+                                            : decode(sequences));
+    };
+    const int64_t most = has_virtual_stages(plan)
+                             ? 1
+                             : std::min<int64_t>(w.batch, static_cast<int64_t>(plan.stages.size()));
+    Serving serving{w.batch, 1, round_ns(w.batch, 1, pass_time), 0};
+    for (int64_t g = 2; g <= most; g = g < kEachGroup || g == most ? g + 1 : std::min(2 * g, most))
+        if (const int64_t ns = round_ns(w.batch, g, pass_time); ns < serving.tpot_ns) {
+            serving.groups = g;
+            serving.tpot_ns = ns;
+        }
+    serving.tpot_ns += time_of(prefill).busiest_ns / generated_tokens(w);
+    serving.ttft_ns = serving.tpot_ns + prompt_ns;
+    return serving;
+}
+
+}  // namespace cleave::planner

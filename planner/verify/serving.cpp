@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas and the users that the plan's figures count. Each user needs a row of the block tables
+// and blocks for a whole context, whatever the plan was made for. Each replica's machine must carry
+// the plan of the first.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "planner/verify/report.h"
+#include "runtime/base/rounding.h"
+
+namespace cleave::planner::verify {
+namespace {
+
+// Contexts for which every device has blocks, by the sizes of its slabs' buffers; the users of a
+// graph without a cache need none.
+int64_t contexts_in_memory(const Plan& plan) {
+    int64_t fewest = plan.workload.batch;
+    for (const KvSlab& s : plan.kv_slabs) {
+        const DType dtype = plan.workload.kv_dtype.value_or(DType::kF32);
+        const int64_t scales = dtype_bits(dtype) == 8 ? 2 * dtype_bytes(DType::kF32, 1) : 0;
+        const int64_t position =
+            s.kv_heads.size() * (dtype_bytes(dtype, s.head_dim + s.v_head_dim) + scales);
+        if (position <= 0) continue;
+        const int64_t positions = plan.buffer(s.buffer).size / position;
+        const int64_t context = round_up(plan.workload.context, kKvBlock);
+        fewest = std::min(fewest, (positions - kKvBlock) / context);  // block 0 is nobody's
+    }
+    return std::max<int64_t>(0, fewest);
+}
+
+void check_users(const Plan& plan, Report& report) {
+    const Serving& s = plan.prediction.serving;
+    const int64_t held = contexts_in_memory(plan);
+    if (ceil_div(s.users, plan.num_replicas()) > held)
+        report.add("serving-memory",
+                   "its figures count {} users on {} replicas, and each has slots and KV for {} "
+                   "contexts of {} tokens",
+                   s.users, plan.num_replicas(), held, plan.workload.context);
+    bool returns = false;
+    std::set<DeviceId> seen;
+    for (const Stage& stage : plan.stages)
+        for (DeviceId d : stage.devices) returns |= !seen.insert(d).second;
+    const int64_t most = returns ? 1 : static_cast<int64_t>(plan.stages.size());
+    if (s.groups < 1 || s.groups > std::min(most, plan.workload.batch))
+        report.add("serving-groups",
+                   "{} groups of {} sequences in flight over stages that work on {} at once",
+                   s.groups, plan.workload.batch, most);
+    // In one group every step of a device is once in a round.
+    std::map<DeviceId, int64_t> work;
+    for (const Step& step : plan.decode.steps)
+        if (const Compute* c = step.compute()) work[c->device] += step.predicted_ns;
+    for (const auto& [device, ns] : work)
+        if (s.groups == 1 && s.tpot_ns < ns)
+            report.add("serving-round", "a round takes {} ns, and the steps of {} alone {}",
+                       s.tpot_ns, plan.machine.device(device).name, ns);
+}
+
+void check_copy(const Plan& plan, const Machine& copy, size_t number, Report& report) {
+    const Machine& first = plan.machine;
+    if (copy.devices.size() != first.devices.size())
+        return report.add("replica-devices", "replica {} has {} devices, the first has {}", number,
+                          copy.devices.size(), first.devices.size());
+    for (size_t i = 0; i < copy.devices.size(); ++i) {
+        const DeviceInfo &a = first.devices[i], &b = copy.devices[i];
+        if (a.kind != b.kind || a.arch != b.arch ||
+            a.limits.shared_memory_per_block > b.limits.shared_memory_per_block ||
+            a.limits.registers_per_block > b.limits.registers_per_block ||
+            a.limits.max_threads_per_block > b.limits.max_threads_per_block ||
+            a.limits.warp_width != b.limits.warp_width)
+            report.add("replica-devices", "{} cannot do what is planned for {}", b.name, a.name);
+        if (i < plan.memory.size() &&
+            plan.memory[i].needed() - plan.memory[i].reserved + b.reserved_bytes > b.memory_bytes)
+            report.add("replica-memory", "{} needs {} bytes and has {}", b.name,
+                       plan.memory[i].needed() - plan.memory[i].reserved + b.reserved_bytes,
+                       b.memory_bytes);
+    }
+    for (const Link& l : first.links) {
+        const auto same = std::ranges::find_if(
+            copy.links, [&](const Link& m) { return m.from == l.from && m.to == l.to; });
+        if (same == copy.links.end() || same->kind != l.kind ||
+            same->peer_access != l.peer_access || same->bandwidth < l.bandwidth ||
+            same->latency_ns > l.latency_ns)
+            report.add("replica-links", "{} and {} are not joined as {} and {} are",
+                       copy.device(l.from).name, copy.device(l.to).name, first.device(l.from).name,
+                       first.device(l.to).name);
+    }
+}
+
+}  // namespace
+
+void check_serving(const Plan& plan, Report& report) {
+    if (plan.prediction.serving.users > 0) check_users(plan, report);
+    std::set<std::string> names;
+    for (const DeviceInfo& d : plan.machine.devices) names.insert(d.name);
+    for (size_t i = 0; i < plan.copies.size(); ++i) {
+        check_copy(plan, plan.copies[i], i + 1, report);
+        for (const DeviceInfo& d : plan.copies[i].devices)
+            if (!names.insert(d.name).second)
+                report.add("replica-devices", "{} is in two replicas", d.name);
+    }
+}
+
+}  // namespace cleave::planner::verify

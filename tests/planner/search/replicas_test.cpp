@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans for many users: what is printed is what was made best, all users have memory, and nothing
+// that the user could force is better.
+#include <cmath>
+#include <set>
+
+#include "models/llama_graph.h"
+#include "planner/file/plan_file.h"
+#include "planner/machine/build_machine.h"
+#include "planner/plan/kv_room.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/planner.h"
+#include "planner/search/replicas.h"
+#include "planner/verify/verify.h"
+#include "tests/planner/support/random_cases.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using namespace planner;
+using Catch::Matchers::Contains;
+
+Graph graph_named(const std::string& model) {
+    return models::build_llama_graph(*models::find_shape(model), DType::kBF16);
+}
+
+Plan plan_for_users(const Graph& graph, const Machine& machine, int64_t users,
+                    PlanOptions options = {.replicas = 0}) {
+    options.objective = Objective::kThroughput;
+    return make_plan(graph, machine, {.batch = users}, options);
+}
+
+// Every tensor-parallel degree and number of replicas by itself, where it fits.
+double best_forced(const Graph& graph, const Machine& machine, int64_t users) {
+    double best = 0;
+    const auto devices = static_cast<int>(machine.devices.size());
+    for (int replicas = 1; replicas <= std::min<int64_t>(users, devices); ++replicas)
+        for (int tp = 1; tp <= devices / replicas; ++tp) {
+            if (devices % (replicas * tp) != 0) continue;
+            try {
+                best = std::max(best, tokens_per_second(plan_for_users(
+                                          graph, machine, users,
+                                          {.tensor_parallel = tp, .replicas = replicas})));
+            } catch (const UserError&) {  // does not fit, or more stages than layers
+            }
+        }
+    return best;
+}
+
+std::set<std::string> names_of(const Machine& machine) {
+    std::set<std::string> names;
+    for (const DeviceInfo& d : machine.devices) names.insert(d.name);
+    return names;
+}
+
+}  // namespace
+
+TEST_CASE("64 users of 70B and of 8B on eight H100 get what the best shape gives", "[planner]") {
+    for (auto [model, least] : {std::pair{"llama-3-70b", 4250.0}, {"llama-3-8b", 17300.0}}) {
+        INFO(model);
+        const Graph graph = graph_named(model);
+        const Machine machine = machine_of("sim:h100[0-7]");
+        const Plan plan = plan_for_users(graph, machine, 64);
+        CHECK(tokens_per_second(plan) >= least);
+        CHECK(tokens_per_second(plan) >= 0.999 * best_forced(graph, machine, 64));
+        const Serving& s = plan.prediction.serving;
+        CHECK(s.users == 64);
+        CHECK(plan.prediction.objective_ns == s.tpot_ns);
+        CHECK(tokens_per_second(plan) == Approx(64e9 / static_cast<double>(s.tpot_ns)));
+        CHECK(s.ttft_ns > s.tpot_ns);
+    }
+}
+
+TEST_CASE("shapes of 70B with 256 users give what their passes and groups in flight add up to",
+          "[planner]") {
+    // tp 8; tp 4 x 2 replicas; tp 4 x pp 2, tp 2 x pp 4 and pp 8 with groups in flight.
+    const Graph graph = graph_named("llama-3-70b");
+    const auto speed = [&](int tp, int replicas, size_t stages) {
+        const Plan plan = plan_for_users(graph, machine_of("sim:h100[0-7]"), 256,
+                                         {.tensor_parallel = tp, .replicas = replicas});
+        CHECK(plan.stages.size() == stages);
+        CHECK(plan.num_replicas() == replicas);
+        return tokens_per_second(plan);
+    };
+    CHECK(speed(8, 1, 1) == Approx(8547).epsilon(0.005));
+    CHECK(speed(4, 2, 1) == Approx(8220).epsilon(0.005));
+    CHECK(speed(4, 1, 2) == Approx(8179).epsilon(0.005));
+    CHECK(speed(2, 1, 4) == Approx(6317).epsilon(0.005));
+    CHECK(speed(1, 1, 8) == Approx(3950).epsilon(0.005));
+}
+
+TEST_CASE("the KV of all users that a throughput counts is in the account", "[planner]") {
+    Drawer drawer(31);
+    for (int i = 0; i < 60; ++i) {
+        const Graph graph = models::build_llama_graph(
+            drawer.model({.layers = 6, .intermediate = 20'000}), DType::kF16);
+        const Machine machine = drawer.any_machine(6);
+        const int64_t users = drawer.pick(1, 40);
+        INFO("case " << i << ": " << users << " users on " << machine.name);
+        const Plan plan = make_plan(graph, machine, {.batch = users, .context = 1024},
+                                    {.objective = Objective::kThroughput, .replicas = 0});
+        REQUIRE(find_violations(plan).empty());
+        CHECK(plan.prediction.serving.users == users);
+        CHECK(plan.num_replicas() * whole_sequences(plan) >= users);
+        CHECK(plan.prediction.lower_bound_ns <= plan.prediction.objective_ns);
+        std::set<std::string> all = names_of(plan.machine);
+        for (const Machine& copy : plan.copies)
+            for (const std::string& name : names_of(copy)) CHECK(all.insert(name).second);
+        CHECK(serialize_plan(parse_plan(serialize_plan(plan), "memory")) == serialize_plan(plan));
+    }
+}
+
+TEST_CASE("twice the devices and twice the users give twice the tokens", "[planner]") {
+    for (const char* model : {"llama-3-8b", "llama-2-7b", "tinyllama-1.1b"})
+        for (const char* kind : {"h100", "a100-80", "rtx4090", "mi300x"})
+            for (const int devices : {1, 2, 4}) {
+                const Graph graph = graph_named(model);
+                const auto speed = [&](int count) {
+                    return tokens_per_second(plan_for_users(
+                        graph, machine_of(fmt::format("sim:{}[0-{}]", kind, count - 1)),
+                        4 * count));
+                };
+                INFO(model << " on " << devices << " " << kind);
+                CHECK(speed(2 * devices) >= 1.98 * speed(devices));
+            }
+}
+
+TEST_CASE("a machine is divided into parts that are alike, with what they share divided",
+          "[planner]") {
+    const auto parts = [](const std::string& devices, int replicas) {
+        return divisions(machine_of(devices),
+                         {.objective = Objective::kThroughput, .replicas = replicas}, 100);
+    };
+    const auto mixed = parts("sim:h100[0-3],sim:a100-80[0-4]", 2);
+    REQUIRE(mixed.size() == 1);
+    CHECK(names_of(mixed[0].parts[0]) ==
+          std::set<std::string>{"sim:h100[0]", "sim:h100[1]", "sim:a100-80[0]", "sim:a100-80[1]"});
+    CHECK(mixed[0].spare == std::vector<std::string>{"sim:a100-80[4]"});
+    // The host's memory is divided, not multiplied.
+    const Machine hosts = machine_of("host[0-3]");
+    const auto shared = parts("host[0-3]", 4);
+    REQUIRE(shared[0].parts.size() == 4);
+    CHECK(shared[0].parts[3].domains[0].bandwidth == hosts.domains[0].bandwidth / 4);
+    // Six of each node of eight, none across two nodes.
+    const auto nodes = parts("sim:h100[0-15]", 4);
+    for (const Machine& part : nodes[0].parts)
+        for (const DeviceInfo& d : part.devices) CHECK(d.host == part.devices[0].host);
+}
+
+TEST_CASE("a number of replicas that cannot be is refused with what can", "[planner]") {
+    const Graph graph = graph_named("tinyllama-1.1b");
+    const auto refused = [&](PlanOptions options, int64_t users = 16) {
+        return user_error(
+            [&] { make_plan(graph, machine_of("sim:h100[0-3]"), {.batch = users}, options); });
+    };
+    const Objective many = Objective::kThroughput;
+    CHECK_THAT(refused({.replicas = 2}), Contains("$objective throughput"));
+    CHECK_THAT(refused({.objective = many, .replicas = -1}), Contains("is positive"));
+    CHECK_THAT(refused({.objective = many, .replicas = 5}), Contains("4 devices have room for 4"));
+    CHECK_THAT(refused({.objective = many, .replicas = 4}, 3), Contains("3 users leave some"));
+    CHECK_THAT(refused({.objective = many, .replicas = 2, .pins = {{"layers.0", "sim:h100[0]"}}}),
+               Contains("pins name devices"));
+    CHECK_THAT(refused({.tensor_parallel = 4, .objective = many, .replicas = 2}),
+               Contains("$replicas 2: the devices make no 2 parts"));
+}
+
+TEST_CASE("a user more than there is memory for is refused by the verifier", "[planner]") {
+    Plan plan = plan_for_users(graph_named("llama-3-8b"), machine_of("sim:h100[0-1]"), 8);
+    ++plan.prediction.serving.users;
+    REQUIRE(find_violations(plan).size() == 1);
+    CHECK(find_violations(plan)[0].rule == "serving-memory");
+}
+
+}  // namespace cleave::test

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ways of breaking what a plan says of many users, and of the replicas that serve them.
+#include "planner/plan/kv_room.h"
+#include "tests/planner/support/mutations.h"
+
+namespace cleave::test {
+
+namespace {
+
+bool serves(const Plan& p) { return p.prediction.serving.users > 0; }
+
+std::vector<Mutation> user_mutations() {
+    return {
+        {"a user more than there is KV for", "serving-memory",
+         [](Plan& p) {
+             return serves(p) &&
+                    (p.prediction.serving.users = p.num_replicas() * p.workload.batch + 1);
+         }},
+        {"all groups in flight have as many users as one", "serving-memory",
+         [](Plan& p) {
+             Serving& s = p.prediction.serving;
+             return s.groups > 1 && (s.users *= s.groups);
+         }},
+        {"a pool of whole contexts loses one", "serving-memory",
+         [](Plan& p) {
+             if (!serves(p) || p.kv_slabs.empty()) return false;
+             for (const KvSlab& s : p.kv_slabs) {
+                 int64_t& bytes = p.buffers[s.buffer.index()].size;
+                 bytes -= bytes / p.kv_pool.num_blocks * p.workload.blocks_per_slot();
+             }
+             p.kv_pool.num_blocks -= p.workload.blocks_per_slot();
+             return true;
+         }},
+        {"a group more than there are stages", "serving-groups",
+         [](Plan& p) {
+             return serves(p) &&
+                    (p.prediction.serving.groups = static_cast<int64_t>(p.stages.size()) + 1);
+         }},
+        {"no group at all", "serving-groups",
+         [](Plan& p) { return serves(p) && (p.prediction.serving.groups = 0, true); }},
+        {"a round in no time", "serving-round",
+         [](Plan& p) {
+             return serves(p) && p.prediction.serving.groups == 1 &&
+                    (p.prediction.serving.tpot_ns = 1);
+         }},
+    };
+}
+
+std::vector<Mutation> replica_mutations() {
+    return {
+        {"a replica lacks a device", "replica-devices",
+         [](Plan& p) { return !p.copies.empty() && (p.copies.back().devices.pop_back(), true); }},
+        {"a device is in two replicas", "replica-devices",
+         [](Plan& p) {
+             return !p.copies.empty() &&
+                    (p.copies.back().devices[0].name = p.machine.devices[0].name, true);
+         }},
+        {"a replica's device has another architecture", "replica-devices",
+         [](Plan& p) {
+             return !p.copies.empty() && (p.copies.back().devices[0].arch = "sm_70", true);
+         }},
+        {"a replica's device has too little memory", "replica-memory",
+         [](Plan& p) {
+             if (p.copies.empty()) return false;
+             p.copies.back().devices[0].memory_bytes = p.memory[0].needed() - 1;
+             return true;
+         }},
+        {"a replica lacks a link", "replica-links",
+         [](Plan& p) {
+             return !p.copies.empty() && !p.copies.back().links.empty() &&
+                    (p.copies.back().links.pop_back(), true);
+         }},
+        {"a replica's link is slower", "replica-links",
+         [](Plan& p) {
+             return !p.copies.empty() && !p.copies.back().links.empty() &&
+                    (p.copies.back().links[0].bandwidth /= 2);
+         }},
+    };
+}
+
+}  // namespace
+
+std::vector<Mutation> serving_mutations() {
+    std::vector<Mutation> all = user_mutations();
+    for (Mutation& mutation : replica_mutations()) all.push_back(std::move(mutation));
+    return all;
+}
+
+}  // namespace cleave::test
