@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/planner.h"
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
 #include "importer/weights/quantize.h"
 #include "planner/build/fill_kv_pool.h"
+#include "planner/plan/kv_room.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/search/candidates.h"
 #include "planner/search/exhaustive.h"
 #include "planner/search/explain.h"
@@ -140,32 +144,94 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
     return Found{std::move(plan), std::move(chosen.shape)};
 }
 
+bool keeps_limits(const PlanOptions& o, const Serving& s) {
+    return (o.max_ttft_ns == 0 || s.ttft_ns <= o.max_ttft_ns) &&
+           (o.max_tpot_ns == 0 || s.tpot_ns <= o.max_tpot_ns);
+}
+
+// The plan for the most users of a part for whom there is KV and who keep the limits, or, where a
+// single one does not, for that one. `plan_for` a number of users, nothing where it does not fit.
+std::optional<Found> plan_most_users(const PlanOptions& options,
+                                     const std::function<std::optional<Found>(int64_t)>& plan_for) {
+    constexpr int64_t kMostUsers = 4096;  // of a replica: engines hold about a thousand
+    constexpr int64_t kFine = 64;         // a part in so many is not searched for
+    std::optional<Found> best = plan_for(1);
+    if (!best || !keeps_limits(options, best->plan.prediction.serving)) return best;
+    int64_t too_many = kMostUsers + 1;
+    for (int64_t users = 1;;) {
+        // A plan that holds more than it was made for says how many it would hold.
+        const std::optional<KvBound> bound = kv_bound(best->plan);
+        const int64_t context = best->plan.workload.blocks_per_slot() * kKvBlock;
+        const int64_t held = bound ? kv_tokens(bound->num_blocks) / context : users;
+        const int64_t next =
+            too_many > kMostUsers ? std::min(held, kMostUsers) : users + (too_many - users) / 2;
+        if (next - users <= users / kFine) return best;
+        std::optional<Found> found = plan_for(next);
+        if (found && keeps_limits(options, found->plan.prediction.serving)) {
+            best = std::move(found);
+            users = next;
+        } else {
+            too_many = next;
+        }
+    }
+}
+
+[[noreturn]] void refuse_limits(const PlanOptions& o, const Serving& s) {
+    const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
+    const bool first = o.max_ttft_ns > 0 && s.ttft_ns > o.max_ttft_ns;
+    throw UserError(
+        "no plan keeps {} {:.3g} for {}: the best has {:.1f} ms to the first token and {:.1f} ms "
+        "for each further one; give more devices, fewer users or looser limits",
+        first ? "$max_ttft" : "$max_tpot", ms(first ? o.max_ttft_ns : o.max_tpot_ns),
+        s.users == 1 ? "one user" : fmt::format("{} users", s.users), ms(s.ttft_ns), ms(s.tpot_ns));
+}
+
 // The best plan of many users: over each division of the machine into alike parts, the users of a
 // part in a plan of the first one.
 Plan plan_replicas(const Model& model, const Machine& machine, const Workload& workload,
                    const PlanOptions& options, const Passes& pass, bool enumerate) {
+    const int64_t most = options.most_users ? INT64_MAX : workload.batch;
     const std::vector<Division> all =
-        pass("divide", [&] { return divisions(machine, options, workload.batch); });
-    std::optional<Found> best;
+        pass("divide", [&] { return divisions(machine, options, most); });
+    constexpr size_t kLargestPart = 64;  // devices; larger ones only where none of these is enough
+    std::optional<Found> best, outside;  // that keep the limits; that come nearest
     const std::vector<std::string>* spare = nullptr;
-    std::vector<RunnerUp> others;  // and the best
-    for (const Division& division : all) {
-        const auto replicas = static_cast<int64_t>(division.parts.size());
+    std::vector<ScoredReplicas> others;  // and the best
+    const auto plan_on = [&](const Machine& part, int64_t users, bool must_fit) {
         Workload share = workload;
-        share.batch = ceil_div(workload.batch, replicas);
-        std::optional<Found> found =
-            plan_replica(model, division.parts.front(), share, options,
-                         !best && &division == &all.back(), pass, enumerate);
+        share.batch = users;
+        return plan_replica(model, part, share, options, must_fit, pass, enumerate);
+    };
+    for (const Division& division : all) {
+        if (best && division.parts.front().devices.size() > kLargestPart) break;
+        const auto replicas = static_cast<int64_t>(division.parts.size());
+        const auto plan_for = [&](int64_t users) {
+            return plan_on(division.parts.front(), users, false);
+        };
+        std::optional<Found> found = options.most_users
+                                         ? plan_most_users(options, plan_for)
+                                         : plan_for(ceil_div(workload.batch, replicas));
         if (!found) continue;
-        found->plan.prediction.serving.users = workload.batch;
-        found->plan.copies.assign(division.parts.begin() + 1, division.parts.end());
-        if (replicas > 1) found->shape += fmt::format(" in {} replicas", replicas);
-        others.push_back({found->shape, found->plan.prediction.objective_ns, ""});
-        if (best && best->plan.prediction.objective_ns <= found->plan.prediction.objective_ns)
+        Plan& plan = found->plan;
+        Serving& serving = plan.prediction.serving;
+        serving.users = options.most_users ? replicas * plan.workload.batch : workload.batch;
+        plan.copies.assign(division.parts.begin() + 1, division.parts.end());
+        if (!keeps_limits(options, serving)) {
+            if (!outside || serving.tpot_ns < outside->plan.prediction.serving.tpot_ns)
+                outside = std::move(found);
             continue;
+        }
+        if (replicas > 1) found->shape += fmt::format(" in {} replicas", replicas);
+        others.push_back({found->shape, plan.prediction.objective_ns, tokens_per_second(plan)});
+        if (best && tokens_per_second(best->plan) >= tokens_per_second(plan)) continue;
         best = std::move(found);
         spare = &division.spare;
     }
+    if (!best && !outside)  // the whole machine's refusal, or that of the parts asked for
+        plan_on(all.back().parts.front(),
+                options.most_users ? 1 : ceil_div(workload.batch, std::ssize(all.back().parts)),
+                true);
+    if (!best) refuse_limits(options, outside->plan.prediction.serving);
     explain_replicas(others, *spare, best->plan);
     return std::move(best->plan);
 }
@@ -183,15 +249,16 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
     const Analysis analysis = pass("analyse", [&] { return analyse(graph); });
     const Model model{given_graph, analysis};
     check_replicas(machine, given, options);
+    const bool many = options.replicas != 1 || options.most_users || options.max_ttft_ns > 0 ||
+                      options.max_tpot_ns > 0;
     Plan plan =
-        options.replicas == 1
-            ? plan_replica(model, machine, given, options, true, pass, control.enumerate)->plan
-            : plan_replicas(model, machine, given, options, pass, control.enumerate);
+        !many ? plan_replica(model, machine, given, options, true, pass, control.enumerate)->plan
+              : plan_replicas(model, machine, given, options, pass, control.enumerate);
     if (given.kv_tokens == Workload::kAllThatIsLeft)
         pass("fill_kv_pool", plan, [&] { fill_kv_pool(plan); });
     pass("lower_bound", plan, [&] {
         Workload workload = plan.workload;
-        workload.batch = given.batch;
+        workload.batch = std::max(given.batch, plan.prediction.serving.users);
         plan.prediction.lower_bound_ns =
             lower_bound_ns(analysis, machine, workload, options.objective);
     });

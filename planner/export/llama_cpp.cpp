@@ -16,6 +16,7 @@
 #include "planner/export/formats.h"
 #include "planner/export/layers.h"
 #include "planner/plan/kv_room.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -140,9 +141,8 @@ void tensor_mode(const Plan& plan, const std::vector<DeviceId>& devices, Flags& 
         "matrices at its own granularity.");
 }
 
-}  // namespace
-
-ExportResult export_llama_cpp(const Plan& plan) {
+// The flags of one server.
+Flags server_flags(const Plan& plan) {
     stages_of_layers(plan, kLlamaCpp);
     check_count(plan);
     const std::vector<DeviceId> devices = devices_in_stage_order(plan, kLlamaCpp);
@@ -185,11 +185,32 @@ ExportResult export_llama_cpp(const Plan& plan) {
             "its own for each.",
             plan.workload.context));
     }
-    std::string script =
-        "#!/bin/sh\n# usage: sh serve.sh MODEL.gguf [FLAG...]\nset -eu\nmodel=$1\nshift\nexec "
-        "llama-server -m \"$model\"";
-    for (const std::string& argument : flags.arguments) script += ' ' + shell_quoted(argument);
-    script += " \"$@\"\n";
+    return flags;
+}
+
+}  // namespace
+
+ExportResult export_llama_cpp(const Plan& plan) {
+    Flags flags = server_flags(plan);
+    const bool several = !plan.copies.empty();
+    std::string script = fmt::format(
+        "#!/bin/sh\n# usage: sh serve.sh MODEL.gguf [FLAG...]{}\nset -eu\nmodel=$1\nshift\n",
+        several ? fmt::format("; {} servers, on the ports from 8080", plan.num_replicas()) : "");
+    for (int64_t r = 0; r < plan.num_replicas(); ++r) {
+        std::vector<std::string> arguments = flags.arguments;
+        if (several) {
+            arguments = server_flags(replica_plan(plan, r)).arguments;
+            arguments.insert(arguments.end(), {"--port", std::to_string(8080 + r)});
+        }
+        script += several ? "llama-server -m \"$model\"" : "exec llama-server -m \"$model\"";
+        for (const std::string& argument : arguments) script += ' ' + shell_quoted(argument);
+        script += several ? " \"$@\" &\n" : " \"$@\"\n";
+    }
+    if (several) {
+        script += "wait\n";
+        flags.notes.emplace_back(
+            "Each server has users of its own: something before them has to share out requests.");
+    }
     return {.files = {{"serve.sh", std::move(script)}},
             .commands = {{"sh", "serve.sh", "MODEL.gguf"}},
             .not_expressed = std::move(flags.notes)};

@@ -6,8 +6,9 @@
 // in vllm/distributed/parallel_state.py), and takes the device of that place in
 // CUDA_VISIBLE_DEVICES. Heads, KV heads and MLP are divided evenly (docs.vllm.ai, "Parallelism and
 // scaling"), and so is the vocabulary, once it is padded to a multiple of 64
-// (VocabParallelEmbedding in vllm/model_executor/layers). Read in vLLM 0.33.0;
-// tests/support/other_tools.py runs its get_pp_indices.
+// (VocabParallelEmbedding in vllm/model_executor/layers). Replicas are data-parallel engines: each
+// takes the next visible devices (get_device_indices in vllm/v1/engine/utils.py). Read in vLLM
+// 0.33.0; tests/support/other_tools.py runs its get_pp_indices.
 #include <optional>
 
 #include <fmt/format.h>
@@ -85,20 +86,34 @@ ExportResult export_vllm(const Plan& plan) {
     const DType weights = dense_weights(plan, kVllm);
     std::vector<int> visible;
     for (DeviceId d : devices) visible.push_back(plan.machine.device(d).index);
+    std::string copies;
+    for (const Machine& copy : plan.copies)
+        for (DeviceId d : devices) {
+            if (copy.device(d).host != plan.machine.devices[0].host)
+                throw UserError(
+                    "vllm: {} is on another host than {}, and one serve.sh starts the replicas of "
+                    "one; plan for a host's devices and run it on each",
+                    copy.device(d).name, plan.machine.devices[0].name);
+            visible.push_back(copy.device(d).index);
+        }
+    if (!plan.copies.empty()) copies = fmt::format(" --data-parallel-size {}", plan.num_replicas());
     std::string script = fmt::format(
         "#!/bin/sh\n"
-        "# {} stages of {} devices. usage: sh serve.sh MODEL [FLAG...]\n"
+        "# {} stages of {} devices{}. usage: sh serve.sh MODEL [FLAG...]\n"
         "set -eu\n"
         "model=$1\nshift\n"
         "export {}={}\n"
         "export VLLM_PP_LAYER_PARTITION={}\n"
-        "exec vllm serve \"$model\" --tensor-parallel-size {} --pipeline-parallel-size {} --dtype "
+        "exec vllm serve \"$model\" --tensor-parallel-size {} --pipeline-parallel-size {}{} "
+        "--dtype "
         "{} "
         "--max-model-len {} --max-num-seqs {} --max-num-batched-tokens {}{}{} \"$@\"\n",
-        plan.stages.size(), plan.stages[0].devices.size(), vendor.visible_variable,
-        fmt::join(visible, ","), fmt::join(layers, ","), plan.stages[0].devices.size(),
-        plan.stages.size(), torch_name(weights), plan.workload.context, plan.workload.batch,
-        plan.workload.max_tokens(), pool_flags(plan), kv_flags(plan));
+        plan.stages.size(), plan.stages[0].devices.size(),
+        plan.copies.empty() ? "" : fmt::format(", {} replicas", plan.num_replicas()),
+        vendor.visible_variable, fmt::join(visible, ","), fmt::join(layers, ","),
+        plan.stages[0].devices.size(), plan.stages.size(), copies, torch_name(weights),
+        plan.workload.context, plan.workload.batch, plan.workload.max_tokens(), pool_flags(plan),
+        kv_flags(plan));
     return {.files = {{"serve.sh", std::move(script)}},
             .commands = {{"sh", "serve.sh", "MODEL"}},
             .not_expressed = notes(plan, weights)};

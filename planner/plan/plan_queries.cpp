@@ -340,6 +340,22 @@ std::string head_split(const Plan& plan) {
                                      kv_heads, held));
 }
 
+Plan replica_plan(const Plan& plan, int64_t replica) {
+    const int64_t replicas = plan.num_replicas();
+    CLEAVE_CHECK(replica >= 0 && replica < replicas) << "replica " << replica << " of " << replicas;
+    Plan one = plan;
+    if (replica > 0) one.machine = plan.copies[static_cast<size_t>(replica - 1)];
+    for (DeviceMemory& m : one.memory) {
+        m.capacity = one.machine.device(m.device).memory_bytes;
+        m.reserved = one.machine.device(m.device).reserved_bytes;
+    }
+    one.copies.clear();
+    one.options.replicas = 1;
+    const int64_t users = plan.prediction.serving.users;
+    one.prediction.serving.users = (replica + 1) * users / replicas - replica * users / replicas;
+    return one;
+}
+
 void demand_one_replica(const Plan& plan, std::string_view what) {
     if (plan.copies.empty()) return;
     throw UserError("{} one replica, and the plan has {}; plan with $replicas 1", what,

@@ -45,6 +45,9 @@ inline BufferId tokens_buffer(const Plan& plan) {
     return find_buffer(plan, plan.output_device, BufferRole::kChosenTokens);
 }
 
+// A replica by itself: the plan on its machine, without copies, for its part of the users.
+Plan replica_plan(const Plan& plan, int64_t replica);
+
 // Of a plan that is to be carried out as it is, by what runs one replica alone. UserError where it
 // has several; `what` begins the message: "a session runs".
 void demand_one_replica(const Plan& plan, std::string_view what);

@@ -87,6 +87,10 @@ struct PlanOptions {
     Objective objective = Objective::kLatency;
     // Whole copies of the model on equal parts of the machine, for objectives that serve many.
     int replicas = 1;  // 0: the planner chooses
+    // Where the objective serves many: as many users as there is KV for and the limits allow,
+    // whatever the workload's batch is.
+    bool most_users = false;
+    int64_t max_ttft_ns = 0, max_tpot_ns = 0;  // limits for every user; 0: none
     bool use_metis = true;
     int64_t seed = 0;
     std::vector<Pin> pins;

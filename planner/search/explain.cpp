@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -267,19 +268,19 @@ void explain(const Analysis& analysis, const Proposals& proposals,
     metis(proposals, scored, chosen, plan);
 }
 
-void explain_replicas(std::vector<RunnerUp> scored, const std::vector<std::string>& spare,
+void explain_replicas(std::vector<ScoredReplicas> scored, const std::vector<std::string>& spare,
                       Plan& plan) {
     if (!spare.empty())
         plan.why.binding +=
             fmt::format("; unused: {} (no equal part is left for them)", listed(spare));
-    const int64_t best = std::max<int64_t>(1, plan.prediction.objective_ns);
-    std::ranges::stable_sort(scored, {}, &RunnerUp::objective_ns);
-    scored.erase(scored.begin());  // the plan itself
-    for (RunnerUp& other : scored)
-        other.why_not = fmt::format(
-            "{:.1f} % slower",
-            100 * (static_cast<double>(other.objective_ns) / static_cast<double>(best) - 1));
-    plan.why.runners_up.insert(plan.why.runners_up.begin(), scored.begin(), scored.end());
+    std::ranges::stable_sort(scored, std::greater<>(), &ScoredReplicas::tokens_per_second);
+    std::vector<RunnerUp> others;
+    for (size_t i = 1; i < scored.size(); ++i)  // behind the plan itself
+        others.push_back(
+            {scored[i].shape, scored[i].objective_ns,
+             fmt::format("{:.0f} tokens/s, {:.1f} % fewer", scored[i].tokens_per_second,
+                         100 * (1 - scored[i].tokens_per_second / scored[0].tokens_per_second))});
+    plan.why.runners_up.insert(plan.why.runners_up.begin(), others.begin(), others.end());
 }
 
 void compare_heads(PlanBuilder& builder, Placement placement, Plan& plan) {

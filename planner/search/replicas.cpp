@@ -2,6 +2,7 @@
 #include "planner/search/replicas.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 #include <set>
@@ -13,6 +14,9 @@ namespace cleave::planner {
 namespace {
 
 using Devices = std::vector<DeviceId>;
+
+// Of more, parts are as many as divide each kind, or of a power of two of devices.
+constexpr int64_t kFewDevices = 16;
 
 bool alike(const DeviceInfo& a, const DeviceInfo& b) {
     const auto facts = [](const DeviceInfo& d) {
@@ -137,7 +141,7 @@ bool allows(const PlanOptions& options, size_t devices) {
 void check_replicas(const Machine& machine, const Workload& workload, const PlanOptions& options) {
     const auto replicas = options.replicas;
     if (replicas < 0) throw UserError("$replicas {}: the number of replicas is positive", replicas);
-    if (replicas == 1) return;
+    if (replicas == 1 && !options.most_users) return;
     if (!row_of(options.objective).serves)
         throw UserError(
             "$replicas: a plan for {} is of one replica; give $objective throughput for several",
@@ -145,7 +149,7 @@ void check_replicas(const Machine& machine, const Workload& workload, const Plan
     if (replicas > std::ssize(machine.devices))
         throw UserError("$replicas {}: {} devices have room for {} at most", replicas,
                         machine.devices.size(), machine.devices.size());
-    if (replicas > workload.batch)
+    if (!options.most_users && replicas > workload.batch)
         throw UserError("$replicas {}: {} users leave some of them idle; give $replicas {} or less",
                         replicas, workload.batch, workload.batch);
     if (replicas > 1 && !options.pins.empty())
@@ -166,18 +170,23 @@ std::vector<Division> divisions(const Machine& machine, const PlanOptions& optio
         for (const Devices& kind : kinds) sizes.push_back(kind.size() / static_cast<size_t>(count));
         const size_t all = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
         if (last == sizes || all == 0 || !allows(options, all)) continue;
+        const bool even = std::ranges::all_of(
+            kinds, [&](const Devices& kind) { return std::ssize(kind) % count == 0; });
+        if (std::ssize(machine.devices) > kFewDevices && !even && !std::has_single_bit(all) &&
+            options.replicas == 0)
+            continue;
         last = sizes;
         Division division = divide(machine, kinds, static_cast<size_t>(count));
         if (division.parts.size() > 1) found.push_back(std::move(division));
     }
-    if (options.replicas == 0 && (found.empty() || allows(options, machine.devices.size())))
+    if (options.replicas == 1 ||
+        (options.replicas == 0 && (found.empty() || allows(options, machine.devices.size()))))
         found.push_back({{machine}, {}});
     if (found.empty() || (options.replicas > 0 && std::ssize(found[0].parts) != options.replicas))
         throw UserError(
             "$replicas {}: the devices make no {} parts with as many of each kind, joined alike; "
             "give devices that do with $devices, or another number",
             options.replicas, options.replicas);
-    std::ranges::reverse(found);
     return found;
 }
 

@@ -21,7 +21,7 @@ struct Division {
 // allow, or with pins, which name devices of one.
 void check_replicas(const Machine& machine, const Workload& workload, const PlanOptions& options);
 
-// By falling size of a part, the whole machine first, for as many users at most; of the number of
+// By rising size of a part, the whole machine last, for as many users at most; of the number of
 // replicas and for the shape that the options force. At least one.
 std::vector<Division> divisions(const Machine& machine, const PlanOptions& options, int64_t users);
 

@@ -186,6 +186,14 @@ void Summary::serving() {
         text +=
             fmt::format("{} in {} passes in flight of {} sequences",
                         plan_.copies.empty() ? "" : ", each", s.groups, ceil_div(batch, s.groups));
+    if (const std::optional<KvBound> bound = kv_bound(plan_); bound && plan_.options.most_users) {
+        const int64_t held =
+            kv_tokens(bound->num_blocks) / kv_tokens(1 + plan_.workload.blocks_per_slot());
+        text += held <= batch + batch / 32
+                    ? fmt::format("; {} has KV for no more", name(bound->device))
+                    : fmt::format("; the limits allow no more, {} has KV for {} a replica",
+                                  name(bound->device), held);
+    }
     entry("serves", text);
     entry("a batch",
           fmt::format("{} at once: prefill {}, decode {} a token", count_text(batch, "sequence"),

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <future>
+#include <iterator>
 
 #include "importer/weights/quantized_shard.h"
 #include "runtime/execute/greedy.h"
@@ -31,7 +34,9 @@ void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& pr
             prompts.size(), workload.batch, prompts.size());
     }
     for (size_t s = 0; s < prompts.size(); ++s) {
-        std::string what = prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", s + 1);
+        std::string what = prompts.size() == 1
+                               ? "the prompt"
+                               : fmt::format("prompt {}", options.first_sequence + s + 1);
         if (prompts[s].empty()) throw UserError("{} is empty; at least one token is needed", what);
         check_token_ids(prompts[s], plan.graph.config.vocab_size, what);
         int64_t needed = static_cast<int64_t>(prompts[s].size()) + options.max_new_tokens;
@@ -179,7 +184,8 @@ private:
         int64_t position = static_cast<int64_t>(prompts_[s].size() + tokens.size());
         const int32_t token = outputs.logits.empty()
                                   ? outputs.tokens[row]
-                                  : sample_token(row_of(outputs.logits, row), options_.sampling, s,
+                                  : sample_token(row_of(outputs.logits, row), options_.sampling,
+                                                 options_.first_sequence + s,
                                                  static_cast<uint64_t>(position), counts_[s]);
         if (token == kNoToken) throw_not_numbers(plan_, place(s, position - 1));
         tokens.push_back(token);
@@ -187,7 +193,7 @@ private:
         if (options_.logprobs)
             result_.sequences[s].logprobs.push_back(
                 logprobs_of(row_of(outputs.logits, row), token, *options_.logprobs));
-        bool goes_on = !options_.on_token || options_.on_token(s, token);
+        bool goes_on = !options_.on_token || options_.on_token(options_.first_sequence + s, token);
         const std::vector<int32_t>& stops = options_.stop_ids;
         if (std::find(stops.begin(), stops.end(), token) != stops.end()) goes_on = false;
         if (static_cast<int64_t>(tokens.size()) >= options_.max_new_tokens) goes_on = false;
@@ -217,6 +223,42 @@ GenerateResult generate(Session& session, const Plan& plan,
     if (options.logprobs) check_top_logprobs(*options.logprobs);
     check_prompts(plan, prompts, options);
     return Generation(session, plan, prompts, options).run();
+}
+
+GenerateResult generate(std::span<const OpenReplica> replicas,
+                        const std::vector<std::vector<int32_t>>& prompts,
+                        const GenerateOptions& options) {
+    CLEAVE_CHECK(!replicas.empty()) << "no replica to generate on";
+    std::vector<std::future<GenerateResult>> running;
+    const auto cut = [&](size_t r) {
+        return prompts.begin() + static_cast<std::ptrdiff_t>(r * prompts.size() / replicas.size());
+    };
+    for (size_t r = 0; r < replicas.size(); ++r) {
+        if (cut(r) == cut(r + 1)) continue;
+        running.push_back(std::async(
+            std::launch::async,
+            [&options, replica = replicas[r], first = static_cast<size_t>(cut(r) - prompts.begin()),
+             part = std::vector(cut(r), cut(r + 1))] {
+                GenerateOptions mine = options;
+                mine.first_sequence += first;
+                return generate(replica.session, replica.plan, part, mine);
+            }));
+    }
+    GenerateResult all;
+    std::exception_ptr failed;  // of the first; the others end by themselves
+    for (std::future<GenerateResult>& one : running) {
+        try {
+            GenerateResult result = one.get();
+            std::ranges::move(result.sequences, std::back_inserter(all.sequences));
+            all.prefill_ms = std::max(all.prefill_ms, result.prefill_ms);
+            all.decode_ms_per_token = std::max(all.decode_ms_per_token, result.decode_ms_per_token);
+            all.tokens_per_second += result.tokens_per_second;
+        } catch (...) {
+            if (!failed) failed = std::current_exception();
+        }
+    }
+    if (failed) std::rethrow_exception(failed);
+    return all;
 }
 
 }  // namespace cleave::runtime

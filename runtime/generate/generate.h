@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct GenerateOptions {
     // Called for each new token; returning false ends that sequence (stop strings).
     std::function<bool(size_t sequence, int32_t token)> on_token;
     const CancelToken* cancel = nullptr;
+    // Number of the first prompt among those of all replicas: draws and on_token count from it.
+    size_t first_sequence = 0;
 };
 
 struct SequenceResult {
@@ -46,6 +49,18 @@ struct GenerateResult {
 // or all together exceed its KV pool; and where logits that are kept, or that a token is chosen
 // from, are not numbers.
 GenerateResult generate(Session& session, const planner::Plan& plan,
+                        const std::vector<std::vector<int32_t>>& prompts,
+                        const GenerateOptions& options);
+
+// A replica of a plan (planner::replica_plan), opened.
+struct OpenReplica {
+    Session& session;
+    const planner::Plan& plan;
+};
+// The same prompts on all replicas at once, each with an equal part of them in their order; a
+// sequence's tokens are those that it has alone. Times are of the slowest replica, and tokens/s of
+// all. on_token is called by several threads, for one sequence by one.
+GenerateResult generate(std::span<const OpenReplica> replicas,
                         const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options);
 

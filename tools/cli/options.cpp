@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 
 #include "importer/weights/formats.h"
@@ -98,6 +99,16 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
                  "do not take the devices that the ONNX file's nodes name as pins");
     app.add_flag("--no-metis", flags.no_metis, "search over the plain topological order only");
     app.add_option("--batch", flags.batch, "sequences at once")->check(whole_number(1, kMostBatch));
+    app.add_option("--concurrency", flags.concurrency,
+                   "with --objective throughput: users at once, each with KV for a whole context; "
+                   "default: --batch, or as many as the devices hold")
+        ->check(whole_number(1, kMostBatch));
+    app.add_option("--max-ttft", flags.max_ttft,
+                   "with --objective throughput: milliseconds to a user's first token, at most")
+        ->check(real_number(0.001, 1e9));
+    app.add_option("--max-tpot", flags.max_tpot,
+                   "with --objective throughput: milliseconds for each further token, at most")
+        ->check(real_number(0.001, 1e9));
     app.add_option("--context", flags.context,
                    "longest sequence, prompt and new tokens: sizes the KV cache")
         ->check(whole_number(1, kMostTokens));
@@ -143,10 +154,21 @@ planner::PlanOptions plan_options(const PlanFlags& flags) {
     options.tensor_parallel = flags.tensor_parallel;
     options.pipeline_stages = flags.pipeline_stages;
     options.objective = planner::parse_objective(flags.objective);
+    const bool serves = planner::row_of(options.objective).serves;
     if (flags.replicas.empty() || flags.replicas == "auto")
-        options.replicas = planner::row_of(options.objective).serves ? 0 : 1;
+        options.replicas = serves ? 0 : 1;
     else
         options.replicas = std::stoi(flags.replicas);
+    if (!serves && (flags.concurrency > 0 || flags.max_ttft > 0 || flags.max_tpot > 0))
+        throw UserError(
+            "--concurrency, --max-ttft and --max-tpot are of many users: give --objective "
+            "throughput, or --batch");
+    if (flags.concurrency > 0 && flags.batch > 0)
+        throw UserError("--concurrency {} and --batch {} both say how many are at once; give one",
+                        flags.concurrency, flags.batch);
+    options.most_users = serves && flags.concurrency == 0 && flags.batch == 0;
+    options.max_ttft_ns = std::llround(flags.max_ttft * 1e6);
+    options.max_tpot_ns = std::llround(flags.max_tpot * 1e6);
     options.use_metis = !flags.no_metis;
     for (const std::string& pin : flags.pins) options.pins.push_back(planner::parse_pin(pin));
     return options;

@@ -46,7 +46,9 @@ struct PlanFlags {
     std::vector<std::string> pins;
     bool no_metis = false;
     bool ignore_affinities = false;
-    int64_t batch = 0;  // 0: the command's default
+    int64_t batch = 0;                  // 0: the command's default
+    int64_t concurrency = 0;            // 0: batch, or as many users as fit
+    double max_ttft = 0, max_tpot = 0;  // ms; 0: no limit
     int64_t context = 0;
     int64_t prompt_tokens = 0;
     int64_t prefill_chunk = 512;

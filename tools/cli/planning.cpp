@@ -53,8 +53,9 @@ void add_affinities(const importer::Graph& graph, const planner::Machine& machin
 bool changes_a_plan(const PlanFlags& flags) {
     return !flags.devices.empty() || !flags.machine_file.empty() || flags.tensor_parallel ||
            flags.pipeline_stages || !flags.replicas.empty() || !flags.pins.empty() ||
-           flags.no_metis || flags.batch || flags.context || !flags.dtype.empty() ||
-           !flags.kv_dtype.empty() || !flags.kv_tokens.empty();
+           flags.no_metis || flags.batch || flags.concurrency || flags.max_ttft > 0 ||
+           flags.max_tpot > 0 || flags.context || !flags.dtype.empty() || !flags.kv_dtype.empty() ||
+           !flags.kv_tokens.empty();
 }
 
 void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
@@ -98,9 +99,10 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
 }
 
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model) {
-    planner::Workload workload = planner::fill_workload(
-        {flags.batch, flags.context, flags.prompt_tokens, flags.prefill_chunk},
-        model.max_positions);
+    planner::Workload workload =
+        planner::fill_workload({flags.concurrency > 0 ? flags.concurrency : flags.batch,
+                                flags.context, flags.prompt_tokens, flags.prefill_chunk},
+                               model.max_positions);
     std::optional<DType> dtype =
         flags.dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", flags.dtype));
     if (dtype && (model.kind != ModelKind::kShape || dtype_bits(*dtype) < 16))

@@ -26,6 +26,8 @@ constexpr Spelling kSpellings[] = {
     {"logprobs", "--logprobs"},
     {"machine", "--machine"},
     {"max_new_tokens", "--max-new-tokens"},
+    {"max_tpot", "--max-tpot"},
+    {"max_ttft", "--max-ttft"},
     {"measure_machine", "`cleave devices --measure`", "the command cleave devices, measuring"},
     {"min_p", "--min-p"},
     {"nvrtc", "--nvrtc"},

@@ -10,7 +10,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/thread_team.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/forecast.h"
 #include "runtime/engine/replay.h"
@@ -25,6 +27,7 @@
 #include "tools/cli/sampling_flags.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/opened_replicas.h"
 #include "tools/commands/run_tensors.h"
 #include "tools/commands/serving.h"
 
@@ -65,11 +68,11 @@ bool needs_all_logits(const RunArguments& flags) {
 // The plan of a run: as many slots as prompts, logits of every token where the flags want them.
 planner::Plan make_run_plan(const RunArguments& flags, Ready& ready) {
     planner::Workload workload;
+    PlanFlags plan = flags.plan;
     if (ready.model.plan) {
         workload = ready.model.plan->workload;
     } else {
-        PlanFlags plan = flags.plan;
-        if (plan.batch == 0)
+        if (plan.batch == 0 && plan.concurrency == 0)
             plan.batch = std::max<int64_t>(1, static_cast<int64_t>(ready.prompts.size()));
         workload = workload_from_flags(plan, ready.model);
         int64_t longest = 1;
@@ -78,9 +81,9 @@ planner::Plan make_run_plan(const RunArguments& flags, Ready& ready) {
         if (!ready.prompts.empty() && longest < workload.context) workload.prompt_tokens = longest;
         workload.all_logits = needs_all_logits(flags);
     }
-    PlanFlags one = flags.plan;
-    if (!ready.model.plan && one.replicas.empty()) one.replicas = "1";
-    return plan_from_flags(std::move(ready.model), one, flags.run, workload, flags.drivers);
+    const bool generates = flags.score_file.empty() && flags.serve.trace.empty();
+    if (!ready.model.plan && !generates && plan.replicas.empty()) plan.replicas = "1";
+    return plan_from_flags(std::move(ready.model), plan, flags.run, workload, flags.drivers);
 }
 
 void check_lengths(const RunArguments& flags, const planner::Plan& plan,
@@ -122,6 +125,23 @@ std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunArg
     };
     options.record_trace = !flags.trace.empty();
     return std::make_unique<runtime::Session>(plan, options);
+}
+
+OpenedReplicas open_replicas(const planner::Plan& plan, RunArguments flags) {
+    OpenedReplicas opened;
+    const auto replicas = static_cast<int>(plan.num_replicas());
+    if (replicas > 1) {
+        if (!flags.trace.empty())
+            throw UserError(
+                "--trace {}: a trace is of one replica, and the plan has {}; plan with --replicas "
+                "1",
+                flags.trace, replicas);
+        const int threads = flags.run.threads > 0 ? flags.run.threads : runtime::available_cores();
+        flags.run.threads = std::max(1, threads / replicas);
+    }
+    for (int r = 0; r < replicas; ++r) opened.plans.push_back(planner::replica_plan(plan, r));
+    for (planner::Plan& one : opened.plans) opened.sessions.push_back(open_session(one, flags));
+    return opened;
 }
 
 // Streams text as tokens come, and ends a sequence at a stop text. Its result is the text before
@@ -183,8 +203,7 @@ Json sequence_json(const std::vector<int32_t>& prompt, const runtime::SequenceRe
     return json;
 }
 
-Json result_json(const planner::Plan& plan, const runtime::Session& session,
-                 const std::vector<std::vector<int32_t>>& prompts,
+Json result_json(const OpenedReplicas& opened, const std::vector<std::vector<int32_t>>& prompts,
                  const runtime::GenerateResult& result, const std::vector<std::string>& texts) {
     Json json;
     if (prompts.size() == 1) {
@@ -198,17 +217,25 @@ Json result_json(const planner::Plan& plan, const runtime::Session& session,
     json["decode_ms_per_token"] = result.decode_ms_per_token;
     json["tokens_per_second"] = result.tokens_per_second;
     json["devices"] = Json::array();
-    for (const planner::DeviceInfo& d : plan.machine.devices) json["devices"].push_back(d.name);
-    json["transferred_bytes"] = session.transferred_bytes();
-    json["loading"] = {{"bytes", session.loading().bytes}, {"seconds", session.loading().seconds}};
-    const runtime::OverlapReport overlap = session.overlap();
-    json["overlap"] = {{"launches", overlap.launches}, {"reasons", overlap.reasons}};
-    json["peak_memory_bytes"] = session.peak_memory_bytes();
-    for (const runtime::LibraryMemory& m : session.library_memory())
-        json["collectives"].push_back({{"device", m.device},
-                                       {"library", m.library},
-                                       {"reserved_bytes", m.reserved_bytes},
-                                       {"taken_bytes", m.taken_bytes}});
+    for (const planner::Plan& plan : opened.plans)
+        for (const planner::DeviceInfo& d : plan.machine.devices) json["devices"].push_back(d.name);
+    if (opened.plans.size() > 1) json["replicas"] = opened.plans.size();
+    const auto total = [&](auto value) { return opened.sum(value); };
+    json["transferred_bytes"] = total([](const auto& s) { return s.transferred_bytes(); });
+    json["loading"] = {{"bytes", total([](const auto& s) { return s.loading().bytes; })},
+                       {"seconds", total([](const auto& s) { return s.loading().seconds; })}};
+    const runtime::OverlapReport overlap = opened.sessions[0]->overlap();
+    json["overlap"] = {{"launches", total([](const auto& s) { return s.overlap().launches; })},
+                       {"reasons", overlap.reasons}};
+    json["peak_memory_bytes"] = Json::object();
+    for (const auto& session : opened.sessions) {
+        json["peak_memory_bytes"].update(Json(session->peak_memory_bytes()));
+        for (const runtime::LibraryMemory& m : session->library_memory())
+            json["collectives"].push_back({{"device", m.device},
+                                           {"library", m.library},
+                                           {"reserved_bytes", m.reserved_bytes},
+                                           {"taken_bytes", m.taken_bytes}});
+    }
     return json;
 }
 
@@ -227,8 +254,14 @@ LogitDifference host_difference(const RunArguments& flags, const planner::Plan& 
     RunArguments quiet = flags;
     quiet.trace.clear();
     quiet.run.simt_seed.reset();
+    of_host.objective = "latency";
+    of_host.replicas.clear();
+    of_host.concurrency = 0;
+    of_host.max_ttft = of_host.max_tpot = 0;
+    planner::Workload workload = plan.workload;
+    workload.batch = static_cast<int64_t>(prompts.size());
     planner::Plan host =
-        plan_from_flags(std::move(model), of_host, quiet.run, plan.workload, flags.drivers);
+        plan_from_flags(std::move(model), of_host, quiet.run, workload, flags.drivers);
     auto session = open_session(host, quiet);
     runtime::GenerateOptions silent = options;
     // As many tokens as the run made: no stop token ends a text here.
@@ -310,24 +343,27 @@ void run_serve_trace(const RunArguments& flags, Ready& ready) {
     show_replay(plan, predicted, measured, flags.json);
 }
 
-void print_summary(const planner::Plan& plan, const runtime::GenerateResult& result,
-                   const runtime::Session& session) {
+void print_summary(const OpenedReplicas& opened, const runtime::GenerateResult& result) {
     size_t tokens = 0;
     for (const auto& s : result.sequences) tokens += s.token_ids.size();
-    const runtime::Session::Loading loading = session.loading();
-    say("{} of weights loaded in {:.2f} s, {}/s\n", format_bytes(loading.bytes), loading.seconds,
-        format_bytes(static_cast<int64_t>(static_cast<double>(loading.bytes) /
-                                          std::max(loading.seconds, 1e-9))));
+    const auto bytes = opened.sum([](const auto& s) { return s.loading().bytes; });
+    const double seconds = opened.sum([](const auto& s) { return s.loading().seconds; });
+    size_t devices = 0;
+    for (const planner::Plan& plan : opened.plans) devices += plan.machine.devices.size();
+    const size_t replicas = opened.plans.size();
+    say("{} of weights loaded in {:.2f} s, {}/s\n", format_bytes(bytes), seconds,
+        format_bytes(static_cast<int64_t>(static_cast<double>(bytes) / std::max(seconds, 1e-9))));
     say("{}\n",
-        fmt::format("{} tokens on {} device{}: prefill {:.1f} ms, {:.2f} ms a token ({:.0f} "
+        fmt::format("{} tokens on {} device{}{}: prefill {:.1f} ms, {:.2f} ms a token ({:.0f} "
                     "tokens/s), {} moved between devices",
-                    tokens, plan.machine.devices.size(),
-                    plan.machine.devices.size() == 1 ? "" : "s", result.prefill_ms,
+                    tokens, devices, devices == 1 ? "" : "s",
+                    replicas > 1 ? fmt::format(" in {} replicas", replicas) : "", result.prefill_ms,
                     result.decode_ms_per_token, result.tokens_per_second,
-                    format_bytes(session.transferred_bytes())));
-    for (const runtime::LibraryMemory& m : session.library_memory())
-        say("{} took {} of {}; the plan keeps {} for it\n", m.library, format_bytes(m.taken_bytes),
-            m.device, format_bytes(m.reserved_bytes));
+                    format_bytes(opened.sum([](const auto& s) { return s.transferred_bytes(); }))));
+    for (const auto& session : opened.sessions)
+        for (const runtime::LibraryMemory& m : session->library_memory())
+            say("{} took {} of {}; the plan keeps {} for it\n", m.library,
+                format_bytes(m.taken_bytes), m.device, format_bytes(m.reserved_bytes));
 }
 
 void run_generate(const RunArguments& flags, Ready& ready) {
@@ -339,7 +375,7 @@ void run_generate(const RunArguments& flags, Ready& ready) {
     const runtime::SamplingOptions sampling = sampling_options(flags.sampling);
     runtime::check_sampling(sampling, plan.graph.config.vocab_size);
     Interruptible interruptible;
-    auto session = open_session(plan, flags);
+    OpenedReplicas opened = open_replicas(plan, flags);
 
     const bool print_text = !flags.json && ready.tokenizer && ready.prompts.size() == 1;
     std::vector<TextStream> streams;
@@ -361,16 +397,16 @@ void run_generate(const RunArguments& flags, Ready& ready) {
     if (print_text && !flags.prompt.chat && !flags.prompt.prompts.empty())
         show_generated(dim(flags.prompt.prompts[0]));
     flush_output();
-    runtime::GenerateResult result = runtime::generate(*session, plan, ready.prompts, options);
+    runtime::GenerateResult result = runtime::generate(opened.all(), ready.prompts, options);
     std::vector<std::string> texts(ready.prompts.size());
     for (size_t i = 0; i < streams.size(); ++i) {
         streams[i].finish();
         texts[i] = streams[i].text();
     }
     if (!flags.dump_logits.empty()) write_logits(flags.dump_logits, result.sequences);
-    if (!flags.trace.empty()) write_trace(flags, plan, *session);
+    if (!flags.trace.empty()) write_trace(flags, opened.plans[0], *opened.sessions[0]);
     if (flags.json) {
-        Json json = result_json(plan, *session, ready.prompts, result, texts);
+        Json json = result_json(opened, ready.prompts, result, texts);
         LogitDifference difference;
         if (flags.check) {
             difference = host_difference(flags, plan, ready.prompts, options, result);
@@ -390,7 +426,7 @@ void run_generate(const RunArguments& flags, Ready& ready) {
             "{}{}\n", ready.prompts.size() > 1 ? bold(fmt::format("[{}] ", i)) : "",
             ready.tokenizer ? texts[i]
                             : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ","))));
-    print_summary(plan, result, *session);
+    print_summary(opened, result);
     if (flags.check) {
         const LogitDifference difference =
             host_difference(flags, plan, ready.prompts, options, result);

@@ -122,6 +122,32 @@ TEST_CASE("vLLM's partition gives each rank the layers of its stage", "[planner]
     CHECK(!result.not_expressed.empty());
 }
 
+TEST_CASE("vLLM's data-parallel engines and llama.cpp's servers have the devices of each replica",
+          "[planner]") {
+    const Plan plan =
+        make_plan(models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
+                  build_machine(parse_devices("sim:h100[4-7]"), {}), {.batch = 16},
+                  {.tensor_parallel = 2, .objective = Objective::kThroughput, .replicas = 2});
+    const std::string vllm = exported("vllm", plan).files[0].contents;
+    INFO(vllm);
+    CHECK(flag_of(vllm, "--data-parallel-size") == "2");
+    CHECK(flag_of(vllm, "--tensor-parallel-size") == "2");
+    CHECK(flag_of(vllm, "CUDA_VISIBLE_DEVICES") == "4,5,6,7");
+    CHECK(flag_of(vllm, "--max-num-seqs") == "8");
+    std::istringstream servers(exported("llama.cpp", plan).files[0].contents);
+    std::vector<std::string> devices, ports;
+    for (std::string line; std::getline(servers, line);) {
+        if (line.find("llama-server") == std::string::npos) continue;
+        devices.push_back(flag_of(line, "'-dev'"));
+        ports.push_back(flag_of(line, "'--port'"));
+    }
+    CHECK(devices == std::vector<std::string>{"CUDA4,CUDA5", "CUDA6,CUDA7"});
+    CHECK(ports == std::vector<std::string>{"8080", "8081"});
+    // Others write the first, and say so.
+    const Exporter& dot = find_exporter(plan_exporters(), "dot");
+    CHECK_THAT(export_plan(dot, plan).not_expressed.back(), Contains("2 replicas"));
+}
+
 // By llama.cpp's documented rule, written again: cumulated shares over layers and output.
 TEST_CASE("llama.cpp's split puts every layer, and every MLP that is cut off, on the plan's device",
           "[planner]") {

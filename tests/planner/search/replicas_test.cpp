@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans for many users: what is printed is what was made best, all users have memory, and nothing
 // that the user could force is better.
-#include <cmath>
+#include <array>
 #include <set>
 
 #include "models/llama_graph.h"
@@ -12,6 +12,7 @@
 #include "planner/planner.h"
 #include "planner/search/replicas.h"
 #include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
 #include "tests/planner/support/random_cases.h"
 #include "tests/support/test.h"
 
@@ -124,6 +125,71 @@ TEST_CASE("twice the devices and twice the users give twice the tokens", "[plann
                 INFO(model << " on " << devices << " " << kind);
                 CHECK(speed(2 * devices) >= 1.98 * speed(devices));
             }
+}
+
+TEST_CASE("without a number of users there are as many as the named device has KV for",
+          "[planner]") {
+    const Graph graph = graph_named("llama-3-8b");
+    const Machine machine = machine_of("sim:rtx4090[0-3]");
+    const Plan plan = plan_for_users(graph, machine, 1, {.replicas = 0, .most_users = true});
+    const std::optional<KvBound> bound = kv_bound(plan);
+    REQUIRE(bound.has_value());
+    const int64_t held = kv_tokens(bound->num_blocks) / plan.workload.context;
+    CHECK(plan.workload.batch <= held);
+    CHECK(plan.workload.batch >= held - held / 16);
+    CHECK(plan.prediction.serving.users == plan.num_replicas() * plan.workload.batch);
+    for (const int64_t users : {8, 32, 64})
+        CHECK(tokens_per_second(plan) >=
+              0.99 * tokens_per_second(plan_for_users(graph, machine, users)));
+    const std::string text = plan_to_text(plan);
+    CHECK_THAT(text, Contains("has KV for no more"));
+}
+
+TEST_CASE(
+    "limits of the first and of further tokens are kept, and looser ones give no fewer tokens",
+    "[planner]") {
+    const Graph graph = graph_named("llama-3-8b");
+    const Machine machine = machine_of("sim:h100[0-1]");
+    double last = 0;
+    for (const int64_t ms : {6, 8, 12, 20, 60}) {
+        const Plan plan = plan_for_users(graph, machine, 1,
+                                         {.replicas = 0,
+                                          .most_users = true,
+                                          .max_ttft_ns = 100'000'000,
+                                          .max_tpot_ns = ms * 1'000'000});
+        INFO(ms << " ms");
+        CHECK(plan.prediction.serving.tpot_ns <= ms * 1'000'000);
+        CHECK(plan.prediction.serving.ttft_ns <= 100'000'000);
+        CHECK(tokens_per_second(plan) >= 0.98 * last);
+        last = tokens_per_second(plan);
+    }
+    CHECK_THAT(user_error([&] {
+                   plan_for_users(graph, machine, 1,
+                                  {.replicas = 0, .most_users = true, .max_tpot_ns = 1'000'000});
+               }),
+               Contains("no plan keeps $max_tpot 1 for one user"));
+}
+
+TEST_CASE("more devices, or more users, never give fewer tokens", "[planner]") {
+    Drawer drawer(51);
+    for (int i = 0; i < 40; ++i) {
+        const Graph graph = models::build_llama_graph(
+            drawer.model({.layers = 6, .kv_heads = 8, .head_dim_step = 16, .intermediate = 20'000}),
+            DType::kF16);
+        const std::string kind = drawer.one_of(std::array{"h100", "a40", "rtx4090", "mi300x"});
+        const int devices = drawer.pick(1, 6);
+        const int64_t users = drawer.pick(1, 48);
+        const auto speed = [&](int count, int64_t of) {
+            return tokens_per_second(
+                make_plan(graph, machine_of(fmt::format("sim:{}[0-{}]", kind, count - 1)),
+                          {.batch = of, .context = 1024},
+                          {.objective = Objective::kThroughput, .replicas = 0}));
+        };
+        INFO("case " << i << ": " << users << " users on " << devices << " " << kind);
+        const double here = speed(devices, users);
+        CHECK(speed(devices + 1, users) >= 0.99 * here);
+        CHECK(speed(devices, 2 * users) >= 0.99 * here);
+    }
 }
 
 TEST_CASE("a machine is divided into parts that are alike, with what they share divided",

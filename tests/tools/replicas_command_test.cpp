@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many users and replicas on the command line.
+#include <nlohmann/json.hpp>
+
+#include "tests/planner/support/json_schema.h"
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::test;
+using Json = nlohmann::json;
+using Catch::Contains;
+
+namespace {
+
+Json json_output(std::vector<std::string> arguments) {
+    arguments.push_back("--json");
+    const CommandResult result = run_cleave(arguments);
+    INFO(result.error);
+    REQUIRE(result.exit_code == 0);
+    return Json::parse(result.output);
+}
+
+std::string refused_flags(const std::vector<std::string>& arguments) {
+    const CommandResult result = run_cleave(arguments);
+    CHECK(result.exit_code == 1);
+    CHECK(result.output.empty());
+    return result.error;
+}
+
+}  // namespace
+
+TEST_CASE("a batch on replicas has the tokens of one device, drawn ones too", "[tools]") {
+    const std::string model = (source_root() / "models/bundled/model.onnx").string();
+    for (const bool sampled : {false, true}) {
+        std::vector<std::string> run{"run", model, "--max-new-tokens", "12", "--ignore-eos"};
+        for (const char* prompt :
+             {"Once upon a time", "The dog", "One day", "Tom and", "A red ball"})
+            run.insert(run.end(), {"--prompt", prompt});
+        if (sampled) run.insert(run.end(), {"--temperature", "0.9", "--seed", "7"});
+        std::vector<std::string> replicas = run;
+        run.insert(run.end(), {"--devices", "host"});
+        replicas.insert(replicas.end(),
+                        {"--devices", "host[0-2]", "--objective", "throughput", "--replicas", "3"});
+        const Json alone = json_output(run), several = json_output(replicas);
+        CHECK(several["replicas"] == 3);
+        CHECK(several["devices"].size() == 3);
+        REQUIRE(several["sequences"].size() == 5);
+        for (size_t i = 0; i < 5; ++i)
+            CHECK(several["sequences"][i]["token_ids"] == alone["sequences"][i]["token_ids"]);
+    }
+}
+
+TEST_CASE("the JSON of a plan for many users has what the objective is about", "[tools]") {
+    const Json plan =
+        json_output({"plan", "llama-3-8b", "--devices", "sim:h100[0-3]", "--objective",
+                     "throughput", "--concurrency", "40", "--replicas", "2"});
+    const Json schema = Json::parse(read_file(source_root() / "tools/schema/plan.schema.json"));
+    CHECK(schema_errors(schema, plan).empty());
+    const Json& p = plan["predicted"];
+    CHECK(p["concurrency"] == 40);
+    CHECK(p["replicas"] == 2);
+    CHECK(plan["replicas"].size() == 2);
+    CHECK(plan["replicas"][1] == Json({"sim:h100[2]", "sim:h100[3]"}));
+    CHECK(p["kv_tokens"] == 40 * 4096);
+    CHECK(p["tokens_per_second"].get<double>() ==
+          Approx(40e3 / p["tpot_ms"].get<double>()).epsilon(1e-6));
+}
+
+TEST_CASE("flags of many users that contradict are refused with what to give", "[tools]") {
+    const std::vector<std::string> plan{"plan", "llama-3-8b", "--devices", "sim:h100[0-1]"};
+    const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), plan.begin(), plan.end());
+        return refused_flags(more);
+    };
+    CHECK_THAT(with({"--concurrency", "4"}), Contains("--objective throughput"));
+    CHECK_THAT(with({"--max-tpot", "4"}), Contains("--objective throughput"));
+    CHECK_THAT(with({"--replicas", "2"}), Contains("--objective throughput"));
+    CHECK_THAT(with({"--objective", "throughput", "--concurrency", "4", "--batch", "4"}),
+               Contains("give one"));
+    CHECK_THAT(with({"--objective", "throughput", "--concurrency", "64", "--max-tpot", "1"}),
+               Contains("no plan keeps --max-tpot 1 for 64 users"));
+}
