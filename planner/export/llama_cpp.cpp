@@ -193,16 +193,26 @@ Flags server_flags(const Plan& plan) {
 ExportResult export_llama_cpp(const Plan& plan) {
     Flags flags = server_flags(plan);
     const bool several = !plan.copies.empty();
-    std::string script = fmt::format(
-        "#!/bin/sh\n# usage: sh serve.sh MODEL.gguf [FLAG...]{}\nset -eu\nmodel=$1\nshift\n",
-        several ? fmt::format("; {} servers, on the ports from 8080", plan.num_replicas()) : "");
+    for (const Machine& copy : plan.copies)
+        if (copy.devices[0].host != plan.machine.devices[0].host)
+            throw UserError(
+                "llama.cpp: {} is on another host than {}, and one serve.sh starts the servers of "
+                "one; plan for a host's devices and run it on each",
+                copy.devices[0].name, plan.machine.devices[0].name);
+    std::string script =
+        several ? fmt::format(
+                      "#!/bin/sh\n# usage: sh serve.sh MODEL.gguf [FLAG...]; {} servers, on the "
+                      "ports from 8080\nset -eu\nmodel=$1\nshift\nset -- -m \"$model\" \"$@\"\n",
+                      plan.num_replicas())
+                : "#!/bin/sh\n# usage: sh serve.sh MODEL.gguf [FLAG...]\nset -eu\nmodel=$1\n"
+                  "shift\nexec llama-server -m \"$model\"";
     for (int64_t r = 0; r < plan.num_replicas(); ++r) {
         std::vector<std::string> arguments = flags.arguments;
         if (several) {
             arguments = server_flags(replica_plan(plan, r)).arguments;
             arguments.insert(arguments.end(), {"--port", std::to_string(8080 + r)});
+            script += "llama-server";
         }
-        script += several ? "llama-server -m \"$model\"" : "exec llama-server -m \"$model\"";
         for (const std::string& argument : arguments) script += ' ' + shell_quoted(argument);
         script += several ? " \"$@\" &\n" : " \"$@\"\n";
     }
