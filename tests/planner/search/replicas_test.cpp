@@ -43,7 +43,8 @@ double best_forced(const Graph& graph, const Machine& machine, int64_t users) {
                 best = std::max(best, tokens_per_second(plan_for_users(
                                           graph, machine, users,
                                           {.tensor_parallel = tp, .replicas = replicas})));
-            } catch (const UserError&) {  // does not fit, or more stages than layers
+            } catch (const UserError&) {
+                continue;  // does not fit, or more stages than layers
             }
         }
     return best;
