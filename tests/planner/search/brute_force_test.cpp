@@ -66,18 +66,18 @@ private:
 
     size_t num_devices() const { return builder_->request().machine.devices.size(); }
 
-    void place(std::vector<Stage> stages, size_t unit, Devices used) {
+    void place(const std::vector<Stage>& stages, size_t unit, Devices used) {
         if (unit == analysis_.units.size()) return share(stages, {});
         if (!stages.empty()) {
             std::vector<Stage> longer = stages;
             ++longer.back().end;
-            place(std::move(longer), unit + 1, used);
+            place(longer, unit + 1, used);
         }
         for (Devices set = 1; set < Devices{1} << num_devices(); ++set) {
             if ((set & used) != 0) continue;
             std::vector<Stage> longer = stages;
             longer.push_back({set, unit, unit + 1});
-            place(std::move(longer), unit + 1, used | set);
+            place(longer, unit + 1, used | set);
         }
     }
 
