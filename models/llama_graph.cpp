@@ -173,13 +173,14 @@ std::vector<float> rope_frequencies(const Shape& shape) {
     // "Llama 3.1" scaling, as in transformers' modeling_rope_utils: wavelengths above original /
     // low are divided by the factor, those below original / high are kept, and those between are
     // interpolated.
-    const int64_t half = shape.config.head_dim / 2;
+    const int64_t dim =
+        shape.variation.rotary_dim > 0 ? shape.variation.rotary_dim : shape.config.head_dim;
+    const int64_t half = dim / 2;
     std::vector<float> frequencies(static_cast<size_t>(half));
     const auto original = static_cast<double>(shape.rope_original_positions);
     for (int64_t i = 0; i < half; ++i) {
-        double f =
-            std::pow(shape.config.rope_theta,
-                     -2.0 * static_cast<double>(i) / static_cast<double>(shape.config.head_dim));
+        double f = std::pow(shape.config.rope_theta,
+                            -2.0 * static_cast<double>(i) / static_cast<double>(dim));
         if (shape.rope_scaling_factor > 0) {
             double wavelength = 2.0 * std::numbers::pi / f;
             double smooth = (original / wavelength - shape.rope_low_freq_factor) /

@@ -111,9 +111,13 @@ std::string OnnxBuilder::floats(const std::vector<float>& values, const std::vec
 
 std::string OnnxBuilder::weight(const std::string& name, std::vector<int64_t> shape,
                                 int64_t fan_in) {
-    for (const Tensor& t : tensors_)
-        if (t.name == name) return name;
-    tensors_.push_back({name, std::move(shape), fan_in});
+    if (tensor_names_.insert(name).second) tensors_.push_back({name, std::move(shape), fan_in, {}});
+    return name;
+}
+
+std::string OnnxBuilder::packed_weight(const std::string& name, std::vector<int64_t> shape,
+                                       std::vector<int64_t> stored_as_int32) {
+    tensors_.push_back({name, std::move(shape), 1, std::move(stored_as_int32)});
     return name;
 }
 

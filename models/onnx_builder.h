@@ -4,6 +4,7 @@
 // lays them out and fills them.
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -21,6 +22,8 @@ struct Tensor {
     std::string name;
     std::vector<int64_t> shape;
     int64_t fan_in = 1;  // 0: a norm's weight, ones
+    // Bytes that a Hugging Face folder has as int32 numbers of this shape; empty: as they are.
+    std::vector<int64_t> stored_as_int32;
 };
 
 using Attribute =
@@ -45,6 +48,9 @@ public:
     std::string floats(const std::vector<float>& values, const std::vector<int64_t>& shape,
                        bool as_f32 = true);
     std::string weight(const std::string& name, std::vector<int64_t> shape, int64_t fan_in);
+    // uint8, of a Hugging Face folder alone.
+    std::string packed_weight(const std::string& name, std::vector<int64_t> shape,
+                              std::vector<int64_t> stored_as_int32);
     std::string cast(const std::string& x, int onnx_type) {
         return node("Cast", {x}, {{"to", int64_t{onnx_type}}});
     }
@@ -69,6 +75,7 @@ private:
     int onnx_dtype_;
     std::string scope_ = "/";
     std::vector<Tensor> tensors_;
+    std::set<std::string> tensor_names_;
     int64_t counter_ = 0;
 };
 

@@ -138,6 +138,10 @@ void write_config(const Shape& shape, const fs::path& path) {
                                 {"attention_bias", shape.qkv_bias},
                                 {"mlp_bias", shape.mlp_bias},
                                 {"tie_word_embeddings", c.tied_embeddings}};
+    if (c.model_type == "mistral")
+        json["sliding_window"] = shape.sliding_window > 0
+                                     ? nlohmann::ordered_json(shape.sliding_window)
+                                     : nlohmann::ordered_json();
     if (shape.rope_scaling_factor > 0)
         json["rope_scaling"] = {
             {"rope_type", "llama3"},

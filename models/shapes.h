@@ -10,6 +10,72 @@
 
 namespace cleave::models {
 
+// How q and k are rotated in the decomposed form. The last three turn neighbouring features.
+enum class Rotation : uint8_t {
+    kHalves,              // x * cos + concat(-x2, x1) * sin
+    kHalvesApart,         // concat(x1 * cos - x2 * sin, x2 * cos + x1 * sin)
+    kNeighboursSliced,    // as kHalves, of slices with step 2, stacked (GPT-J)
+    kNeighboursPaired,    // reshaped to pairs, split, turned, stacked (llama2.c)
+    kNeighboursGathered,  // the same, picked by index
+};
+
+// What single models of the family have, and ways of writing that only some exporters use. Each
+// names the forms of models/onnx_writer.h that can write it. `build_llama_graph` has none of them.
+struct Variation {
+    Rotation rotation = Rotation::kHalves;  // kDecomposed
+    double score_softcap = 0;               // all: cap * tanh(scores / cap)
+    double logits_softcap = 0;              // all
+    double logits_divisor = 1;              // all
+    double embedding_factor = 1;            // all
+    double residual_factor = 1;             // all
+    double attention_scale = 0;             // all; 0: 1 / sqrt(head_dim)
+    double norm_offset = 0;                 // all: y = x / rms(x) * (offset + weight)
+    bool norms_before = true;               // all: RMSNorm in front of attention and MLP
+    bool norms_behind = false;              // all: behind them, before the residual is added
+    bool qk_norm = false;                   // in kGroupQueryAttention: its inputs, or apart
+    bool joint_qk_norm = false;             // all: over all heads (OLMo-2)
+    bool gated = true;                      // all: the MLP has gate_proj
+    bool fused_projections = false;         // all: qkv_proj, and gate_up_proj
+    int64_t rotary_dim = 0;                 // all: features that turn; 0: head_dim
+    importer::Activation activation = importer::Activation::kSilu;  // all
+    int64_t frequencies_change_at = 0;  // kDecomposed: halved for longer sequences; 0: never
+    bool cut_tables = false;            // kDecomposed: rows of table[:tokens so far]
+    bool square_mask = false;           // kAttention: fits without a past, or one token after it
+    bool static_cache = false;          // kAttention: TensorScatter, nonpad_kv_seqlen, opset 24
+    bool ring_cache = false;            // kGroupQueryAttention: sliding_window_cache
+    bool keys_first = false;            // all: every layer's keys before the values
+    bool head = true;                   // all: else the last norm is the output
+    int64_t batch = 0;                  // all: fixed; 0: free
+    friend bool operator==(const Variation&, const Variation&) = default;
+};
+
+// Inverse frequencies of a rotary embedding, [rotary_dim / 2].
+struct Frequencies {
+    std::vector<float> values;
+    double magnitude = 1;      // of cos and sin
+    int64_t change_at = 0;     // sequences that are longer have others; 0: never
+    std::vector<float> later;  // then these
+    double ntk_factor = 0;     // or, above 0, those of the base that grows with the length
+};
+
+// Matrices that are stored as compressed-tensors packs them: codes around 2^(bits - 1), and a scale
+// for each `group` of input features.
+struct PackedWeights {
+    int bits = 4;
+    int64_t group = 0;                    // 0: no matrix is packed
+    std::vector<std::string> left_whole;  // modules: "lm_head"
+    bool has(const std::string& module) const {
+        for (const std::string& name : left_whole)
+            if (name == module) return false;
+        return group > 0;
+    }
+};
+
+struct LayerKind {
+    int64_t window = 0;  // 0: none
+    int rope = 0;        // of Shape::rope; -1: q and k are not rotated
+};
+
 struct Shape {
     std::string name;
     importer::ModelConfig config;
@@ -21,7 +87,19 @@ struct Shape {
     double rope_low_freq_factor = 1;
     double rope_high_freq_factor = 4;
     int64_t rope_original_positions = 8192;
+    std::vector<Frequencies> rope;  // empty: rope_frequencies of this shape (llama_graph.h)
+    std::vector<LayerKind> layers;  // empty: all have `sliding_window` and the first of `rope`
+    Variation variation;
+    PackedWeights packed;        // of a Hugging Face folder
     DType dtype = DType::kBF16;  // default weights
+
+    // A Llama as build_llama_graph has it.
+    bool is_plain() const {
+        return rope.empty() && layers.empty() && variation == Variation{} && packed.group == 0;
+    }
+    LayerKind layer(int index) const {
+        return layers.empty() ? LayerKind{sliding_window} : layers.at(static_cast<size_t>(index));
+    }
 };
 
 std::vector<std::string> shape_names();

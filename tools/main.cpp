@@ -59,6 +59,7 @@ int run(int argc, char** argv, runtime::Drivers& drivers) {
     tools::add_check(app);
     tools::add_devices(app, drivers);
     tools::add_model(app);
+    tools::add_convert(app);
     tools::add_doctor(app, drivers);
     tools::add_cache(app);
     bool is_command = argc < 2 || argv[1][0] == '-';

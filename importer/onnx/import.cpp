@@ -53,9 +53,15 @@ Graph recover_graph(from_onnx::Model& model, const std::vector<from_onnx::InputR
 }  // namespace
 
 Graph import_onnx(const std::string& path, const ImportOptions& options) {
+    const std::string file = from_onnx::find_onnx_file(path);
+    return import_onnx(from_onnx::parse_model(file), file, options);
+}
+
+Graph import_onnx(std::unique_ptr<onnx::ModelProto> proto, const std::string& path,
+                  const ImportOptions& options) {
     using namespace from_onnx;
-    // Parse, inline functions, choose branches, locate tensors, sort nodes.
-    Model model = read_model(path, options);
+    // Inline functions, choose branches, locate tensors, sort nodes.
+    Model model = read_model(std::move(proto), path, options);
     // Which input is token ids, mask, positions, past.
     const std::vector<InputRole> roles = find_roles(model);
     Graph graph;

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <unordered_set>
 
 #include "runtime/base/descriptor.h"
 #include "runtime/base/errors.h"
@@ -65,13 +66,18 @@ std::string read_regular_file(const std::filesystem::path& path, int64_t most_by
 }
 
 Json parse_json(std::string_view text, const std::string& origin, std::string_view fix) {
-    const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
-        if (depth <= kMostJsonDepth) return true;
-        throw UserError("{}: values are more than {} levels inside each other", origin,
-                        kMostJsonDepth);
+    std::unordered_set<std::string> names;
+    const auto check = [&](int depth, Json::parse_event_t event, const Json& value) {
+        if (depth > kMostJsonDepth)
+            throw UserError("{}: values are more than {} levels inside each other", origin,
+                            kMostJsonDepth);
+        if (event == Json::parse_event_t::key && depth == 1 &&
+            !names.insert(value.get<std::string>()).second)
+            throw UserError("{}: the name \"{}\" is there twice", origin, value.get<std::string>());
+        return true;
     };
     try {
-        return Json::parse(text.begin(), text.end(), check_depth);
+        return Json::parse(text.begin(), text.end(), check);
     } catch (const Json::exception& error) {
         throw UserError("{}: {}{}{}", origin, plain_words(error.what()), fix.empty() ? "" : "; ",
                         fix);

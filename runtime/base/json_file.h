@@ -21,8 +21,8 @@ std::string read_regular_file(const std::filesystem::path& path,
                               int64_t most_bytes = kMostJsonBytes);
 
 // UserError "ORIGIN: line 3, column 5: no JSON: unexpected '}'; expected string literal"; also for
-// numbers that no double holds and for values more than kMostJsonDepth inside each other.
-// `fix` follows where it is no JSON.
+// numbers that no double holds, for values more than kMostJsonDepth inside each other, and for a
+// name that the outermost object has twice. `fix` follows where it is no JSON.
 nlohmann::json parse_json(std::string_view text, const std::string& origin,
                           std::string_view fix = {});
 

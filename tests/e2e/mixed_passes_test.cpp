@@ -12,7 +12,7 @@ using namespace cleave::test;
 
 namespace {
 
-constexpr int64_t kMixedSlots = 11, kContext = 48, kChunk = 40;
+constexpr int64_t kMixedSlots = 11, kMixedContext = 48, kChunk = 40;
 const DeviceShape kMixedHost{"a host", "host[0]", 1, 1};
 const std::vector<DeviceShape> kMixedShapes{kMixedHost,
                                             {"two hosts", "host[0-1]", 2, 1},
@@ -74,7 +74,7 @@ TEST_CASE("single tokens beside a prompt, and the prompt, have the logits of pas
     add(mixed, 7, 0, 8);
     for (const DeviceShape& shape : kMixedShapes) {
         planner::Plan one = plan_for(graph, shape,
-                                     all_logits_workload(kMixedSlots, kContext, kChunk)),
+                                     all_logits_workload(kMixedSlots, kMixedContext, kChunk)),
                       other = one;
         Session first(one, reproducible_options()), second(other, reproducible_options());
         check_same(shape, joined(second.run(together), before.size()),
@@ -91,7 +91,7 @@ TEST_CASE("a sequence decodes to the same logits in passes of any number of sequ
     const auto decoded = [&](const DeviceShape& shape, const SessionOptions& options,
                              size_t together) {
         planner::Plan plan =
-            plan_for(graph, shape, all_logits_workload(kMixedSlots, kContext, kChunk));
+            plan_for(graph, shape, all_logits_workload(kMixedSlots, kMixedContext, kChunk));
         Session session(plan, options);
         std::vector<Batch> passes = before;
         for (size_t i = 0; i < slots.size(); i += together) {

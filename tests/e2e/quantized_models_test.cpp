@@ -56,10 +56,10 @@ std::filesystem::path write_model(const std::filesystem::path& folder,
     shape.config.hidden_size = 64;
     shape.config.intermediate_size = 100;  // no multiple of a block
     shape.config.tied_embeddings = tied;
+    shape.variation.static_cache = static_cache;
     models::WriteOptions write;
     write.form = form;
     write.external_data = false;
-    write.variation.static_cache = static_cache;
     const std::string plain = models::write_onnx_llama(shape, folder.string(), write);
     test::quantize_onnx(plain, (folder / "quantized.onnx").string(), options);
     return folder / "quantized.onnx";

@@ -39,7 +39,7 @@ struct Anything {
 
 template <class T, class... Fields>
 constexpr size_t count_fields() {
-    if constexpr (sizeof...(Fields) < 21 && requires { T{Fields{}..., Anything{}}; })
+    if constexpr (sizeof...(Fields) < 24 && requires { T{Fields{}..., Anything{}}; })
         return count_fields<T, Fields..., Anything>();
     else
         return sizeof...(Fields);
@@ -136,6 +136,12 @@ constexpr auto with_own_fields(T& object, Visit&& visit) {
         CLEAVE_FIELDS(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u)
     else if constexpr (n == 21)
         CLEAVE_FIELDS(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v)
+    else if constexpr (n == 22)
+        CLEAVE_FIELDS(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w)
+    else if constexpr (n == 23)
+        CLEAVE_FIELDS(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w, x)
+    else if constexpr (n == 24)
+        CLEAVE_FIELDS(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w, x, y)
     // clang-format on
 #undef CLEAVE_FIELDS
 }

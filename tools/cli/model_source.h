@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resolves the MODEL argument: an .onnx file, a folder with one, a .plan file, a shape name, or a
-// config.json.
+// Resolves the MODEL argument: an .onnx file, a folder with one, a Hugging Face folder, a .plan
+// file, a shape name, or a config.json.
 #pragma once
 
 #include <optional>

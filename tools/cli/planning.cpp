@@ -42,7 +42,7 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
 // lacks them.
 void add_affinities(const importer::Graph& graph, const planner::Machine& machine,
                     planner::PlanOptions& options) {
-    if (graph.path.empty()) return;
+    if (graph.path.empty() || graph.path.ends_with("config.json")) return;  // not of an ONNX file
     importer::Affinities affinities = importer::read_affinities(graph.path);
     if (affinities.nodes.empty()) return;
     planner::AffinityPins found = planner::pins_from_affinities(graph, affinities, machine);

@@ -10,6 +10,8 @@ constexpr Spelling kSpellings[] = {
     {"batch", "--batch"},
     {"compile_only", "`cleave emit --compile`", "the command cleave emit"},
     {"context", "--context"},
+    {"convert", "`cleave convert`", "the command cleave convert"},
+    {"copy", "--copy"},
     {"cpu_arch", "--cpu-arch"},
     {"devices", "--devices"},
     {"dtype", "--dtype"},

@@ -20,6 +20,7 @@ void add_export(CLI::App& app, runtime::Drivers& drivers);
 void add_check(CLI::App& app);
 void add_devices(CLI::App& app, runtime::Drivers& drivers);
 void add_model(CLI::App& app);
+void add_convert(CLI::App& app);
 void add_doctor(CLI::App& app, runtime::Drivers& drivers);
 void add_cache(CLI::App& app);
 void add_serve(CLI::App& app, runtime::Drivers& drivers);

@@ -26,6 +26,12 @@ void run_model(const ModelArguments& flags) {
         throw UserError("{}: no such shape{}; shapes are {}, or a config.json", flags.shape,
                         did_you_mean(flags.shape, models::shape_names()),
                         fmt::join(models::shape_names(), ", "));
+    if (!shape->is_plain())
+        throw UserError(
+            "{}: only plain Llamas are written with random weights or none; `cleave convert` "
+            "writes "
+            "a model of this family from its weights",
+            flags.shape);
     models::WriteOptions options;
     options.weights = flags.weights == "none" ? models::WriteOptions::Weights::kNone
                                               : models::WriteOptions::Weights::kRandom;

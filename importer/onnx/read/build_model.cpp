@@ -215,13 +215,16 @@ private:
 
 void build_model(Model& model, const ImportOptions& options) { Builder(model, options).run(); }
 
-Model read_model(const std::string& path, const ImportOptions& options) {
+Model read_model(std::unique_ptr<onnx::ModelProto> proto, const std::string& path,
+                 const ImportOptions& options) {
     Model model;
-    model.path = find_onnx_file(path);
-    model.proto = parse_model(model.path);
+    model.path = path;
+    model.proto = std::move(proto);
     model.producer = model.proto->producer_name();
     model.producer_version = model.proto->producer_version();
-    model.files.push_back({model.path, std::filesystem::file_size(model.path), true});
+    std::error_code absent;  // of a model that was made in memory
+    const uint64_t size = std::filesystem::file_size(model.path, absent);
+    model.files.push_back({model.path, absent ? 0 : size, !absent});
     for (const onnx::OperatorSetIdProto& set : model.proto->opset_import())
         if (plain_domain(set.domain()).empty()) model.opset = set.version();
     inline_functions(*model.proto, model.path, model.notes);

@@ -6,6 +6,7 @@
 #include "importer/onnx/read/passes.h"
 #include "importer/onnx/read/wire_format.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/inside.h"
 
 namespace cleave::importer::from_onnx {
 namespace fs = std::filesystem;
@@ -63,10 +64,7 @@ FileId external_file(Model& model, const std::string& name, const std::string& l
                 model.path, full.string(), name);
         file.present = false;
     } else {
-        const fs::path root = fs::weakly_canonical(folder.empty() ? fs::path(".") : folder, error);
-        const fs::path real = fs::weakly_canonical(full, error);
-        if (real.lexically_relative(root).empty() || *real.lexically_relative(root).begin() == "..")
-            refuse("is a symbolic link out of the model's folder");
+        if (!is_inside(folder, full)) refuse("is a symbolic link out of the model's folder");
         if (!fs::is_regular_file(full, error)) refuse("is not a regular file");
         file.size = fs::file_size(full, error);
     }

@@ -40,7 +40,8 @@ void build_model(Model& model, const ImportOptions& options);
 // Refuses operators whose operands have types that they cannot have.
 void check_types(const Model& model);
 
-// All of the above.
-Model read_model(const std::string& path, const ImportOptions& options);
+// All of the above, after parse_model.
+Model read_model(std::unique_ptr<onnx::ModelProto> proto, const std::string& path,
+                 const ImportOptions& options);
 
 }  // namespace cleave::importer::from_onnx

@@ -128,8 +128,9 @@ TEST_CASE("FLOAT4E2M1 weights are MXFP4 or refused by their node", "[importer]")
     test::TemporaryFolder folder;
     models::WriteOptions plain = form(OnnxForm::kAttention);
     plain.external_data = false;
-    plain.variation.static_cache = true;
-    const std::string path = test::write_tiny(folder.path(), plain).string();
+    models::Shape shape = test::tiny_shape();
+    shape.variation.static_cache = true;
+    const std::string path = test::write_tiny(folder.path(), plain, shape).string();
     test::QuantizeOptions options;
     options.form = test::QuantizeOptions::Form::kDequantizeLinear;
     options.code = DType::kMxfp4;

@@ -29,9 +29,10 @@ std::string write_variation(const std::filesystem::path& folder, const Variation
                             OnnxForm form, bool rename, bool external_data = true) {
     models::WriteOptions options;
     options.form = form;
-    options.variation = variation;
     options.external_data = external_data;
-    const auto path = test::write_tiny(folder, options);
+    models::Shape shape = test::tiny_shape();
+    shape.variation = variation;
+    const auto path = test::write_tiny(folder, options, shape);
     if (rename) {
         onnx::ModelProto model = test::load_onnx(path);
         test::randomize_names(model, 5);
@@ -237,7 +238,7 @@ TEST_CASE("A ring cache of the window is the Graph's cache with that window", "[
         test::TemporaryFolder folder;
         models::WriteOptions options;
         options.form = OnnxForm::kGroupQueryAttention;
-        options.variation.ring_cache = ring;
+        shape.variation.ring_cache = ring;
         const Graph graph =
             importer::import_onnx(test::write_tiny(folder.path(), options, shape).string());
         for (const Op& op : graph.ops)
@@ -260,7 +261,7 @@ TEST_CASE("A ring cache without a window, or one that others read, is refused by
     shape.sliding_window = 4;
     models::WriteOptions options;
     options.form = OnnxForm::kGroupQueryAttention;
-    options.variation = v;
+    shape.variation = v;
     options.external_data = false;
     const auto path = test::write_tiny(folder.path(), options, shape);
     onnx::ModelProto model = test::load_onnx(path);

@@ -44,6 +44,11 @@ ExportResult export_onnx(const Plan& plan) {
             "$write_empty_model",
             plan.graph.name);
     const fs::path path(plan.graph.path);
+    if (path.filename() == "config.json")
+        throw UserError(
+            "{}: the model was converted in memory: there is no ONNX file to annotate; write it "
+            "with $convert",
+            path.string());
     onnx::ModelProto model = read_model_file(path.string());
     const std::set<std::string> files = external_files(model);
     annotate(plan, model);

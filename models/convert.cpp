@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/convert.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "importer/onnx/import.h"
+#include "models/llama_graph.h"
+#include "models/model_folder.h"
+#include "models/onnx_forms.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
+
+namespace cleave::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+// What is beside the weights and says how to use the model.
+constexpr std::array kCompanions{
+    "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
+    "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "merges.txt",      "chat_template.jinja"};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+    return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+DType dtype_of(const ModelFolder& folder, const ModelFolder::Place& place) {
+    const std::string& type = place.tensor.dtype;
+    if (type == "F32") return DType::kF32;
+    if (type == "F16") return DType::kF16;
+    if (type == "BF16") return DType::kBF16;
+    throw UserError("{}: tensor '{}' is of type {}; supported are F32, F16 and BF16",
+                    (fs::path(folder.path) / folder.files[place.file]).string(), place.tensor.name,
+                    type);
+}
+
+// Buffers that older versions stored beside the weights, and a head that is the embedding's.
+bool is_left_out(const std::string& name, const Shape& shape) {
+    return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias") ||
+           (shape.config.tied_embeddings && name == "lm_head.weight") ||
+           (shape.packed.group > 0 && name.ends_with(".weight_shape"));
+}
+
+void add_entry(onnx::TensorProto& proto, const char* key, const std::string& value) {
+    auto* entry = proto.add_external_data();
+    entry->set_key(key);
+    entry->set_value(value);
+}
+
+// An initializer for each tensor that the graph needs, in the folder's files.
+void add_initializers(const ModelFolder& folder, const Shape& shape, const OnnxBuilder& builder,
+                      DType dtype, onnx::GraphProto& graph, std::vector<std::string>& notes) {
+    std::set<std::string> used;
+    for (const Tensor& tensor : builder.tensors()) {
+        const auto found = folder.tensors.find(tensor.name);
+        if (found == folder.tensors.end())
+            throw UserError(
+                "{}: tensor '{}' {} is missing, which its config.json asks for (model_type {}); "
+                "download the folder again",
+                folder.path, tensor.name, shape_text(tensor.shape), shape.config.model_type);
+        const ModelFolder::Place& place = found->second;
+        const std::string file = (fs::path(folder.path) / folder.files[place.file]).string();
+        const bool packed = !tensor.stored_as_int32.empty();
+        const std::vector<int64_t>& asked = packed ? tensor.stored_as_int32 : tensor.shape;
+        if (place.tensor.shape != asked)
+            throw UserError("{}: tensor '{}' is {}, but config.json asks for {}", file, tensor.name,
+                            shape_text(place.tensor.shape), shape_text(asked));
+        if (packed && place.tensor.dtype != "I32")
+            throw UserError("{}: tensor '{}' is of type {}; packed codes are I32", file,
+                            tensor.name, place.tensor.dtype);
+        if (!packed && dtype_of(folder, place) != dtype)
+            throw UserError("{}: tensor '{}' is of type {}, others of {}; one type is supported",
+                            file, tensor.name, place.tensor.dtype, dtype);
+        used.insert(tensor.name);
+        onnx::TensorProto* proto = graph.add_initializer();
+        proto->set_name(tensor.name);
+        proto->set_data_type(packed ? onnx::TensorProto::UINT8 : builder.dtype());
+        for (int64_t d : tensor.shape) proto->add_dims(d);
+        proto->set_data_location(onnx::TensorProto::EXTERNAL);
+        add_entry(*proto, "location", folder.files[place.file]);
+        add_entry(*proto, "offset", std::to_string(place.tensor.offset));
+        add_entry(*proto, "length", std::to_string(place.tensor.length));
+    }
+    for (const auto& [name, place] : folder.tensors) {
+        if (used.contains(name)) continue;
+        if (!is_left_out(name, shape))
+            throw UserError(
+                "{}: tensor '{}' {} is none that a model of its config.json has (model_type {}); "
+                "such a model is not supported",
+                (fs::path(folder.path) / folder.files[place.file]).string(), name,
+                shape_text(place.tensor.shape), shape.config.model_type);
+        notes.push_back(fmt::format("tensor '{}' is not needed", name));
+    }
+}
+
+// Files put beside the output, gone again unless everything succeeds.
+class Companions {
+public:
+    Companions(fs::path from, fs::path to, bool copy)
+        : from_(std::move(from)), to_(std::move(to)), copy_(copy) {}
+    ~Companions() {
+        std::error_code ignored;
+        for (const fs::path& file : made_) fs::remove(file, ignored);
+    }
+    Companions(const Companions&) = delete;
+    Companions& operator=(const Companions&) = delete;
+
+    void put(const std::string& name, bool copy) {
+        std::error_code error;
+        const fs::path source = from_ / name, target = to_ / name;
+        if (fs::equivalent(source, target, error)) return;
+        if (copy && fs::is_regular_file(target, error) &&
+            read_regular_file(source) == read_regular_file(target))
+            return;
+        if (fs::exists(fs::symlink_status(target, error)))
+            throw UserError("{}: another file is there; name an empty folder ($output)",
+                            target.string());
+        if (copy || copy_)
+            fs::copy_file(source, target, error);
+        else
+            fs::create_hard_link(fs::canonical(source, error), target, error);
+        if (error)
+            throw UserError("{}: it cannot be {} from {}: {}{}", target.string(),
+                            copy || copy_ ? "copied" : "hard-linked", source.string(),
+                            error.message(), copy || copy_ ? "" : "; copy it instead ($copy)");
+        made_.push_back(target);
+    }
+    void put_all(const std::vector<std::string>& weights) {
+        for (const std::string& name : weights) put(name, false);
+        std::error_code error;
+        for (const char* name : kCompanions)
+            if (fs::exists(from_ / name, error)) put(name, true);
+    }
+    void keep() { made_.clear(); }
+
+private:
+    fs::path from_, to_;
+    bool copy_;
+    std::vector<fs::path> made_;
+};
+
+struct ConvertedModel {
+    std::unique_ptr<onnx::ModelProto> proto;
+    std::vector<std::string> files;  // of weights, named in the folder
+    std::vector<std::string> notes;  // a line for each thing that was left out
+};
+
+ConvertedModel convert_folder(const std::string& path, OnnxForm form) {
+    const ModelFolder folder = read_model_folder(path);
+    const Shape shape = shape_from_config(folder.config());
+    const auto embedding = folder.tensors.find(kEmbedding);
+    if (embedding == folder.tensors.end())
+        throw UserError("{}: tensor '{}' is missing; the folder is none of a language model", path,
+                        kEmbedding);
+    WriteOptions options;
+    options.form = form;
+    options.dtype = dtype_of(folder, embedding->second);
+    options.as_hugging_face = true;
+    ConvertedModel result{std::make_unique<onnx::ModelProto>(), folder.files, {}};
+    result.proto->set_producer_name("cleave");
+    result.proto->mutable_graph()->set_name(fs::absolute(path).lexically_normal().filename());
+    OnnxBuilder builder(*result.proto, options.dtype);
+    build_onnx_graph(shape, options, *result.proto, builder);
+    add_initializers(folder, shape, builder, options.dtype, *result.proto->mutable_graph(),
+                     result.notes);
+    return result;
+}
+
+}  // namespace
+
+importer::Graph import_folder(const std::string& path) {
+    ConvertedModel model = convert_folder(path, OnnxForm::kAttention);
+    const std::string name = model.proto->graph().name();
+    importer::Graph graph =
+        importer::import_onnx(std::move(model.proto), (fs::path(path) / "config.json").string());
+    graph.name = name;
+    graph.notes.insert(graph.notes.end(), model.notes.begin(), model.notes.end());
+    return graph;
+}
+
+importer::Graph graph_of_shape(const Shape& shape, DType weight_dtype) {
+    if (shape.is_plain()) return build_llama_graph(shape, weight_dtype);
+    WriteOptions options;
+    options.weights = WriteOptions::Weights::kNone;
+    options.form = OnnxForm::kAttention;
+    options.dtype = weight_dtype;
+    options.as_hugging_face = true;
+    auto proto = std::make_unique<onnx::ModelProto>();
+    OnnxBuilder builder(*proto, weight_dtype);
+    build_onnx_graph(shape, options, *proto, builder);
+    for (const Tensor& tensor : builder.tensors()) {
+        onnx::TensorProto* weight = proto->mutable_graph()->add_initializer();
+        weight->set_name(tensor.name);
+        weight->set_data_type(tensor.stored_as_int32.empty() ? builder.dtype()
+                                                             : onnx::TensorProto::UINT8);
+        for (int64_t d : tensor.shape) weight->add_dims(d);
+        weight->set_data_location(onnx::TensorProto::EXTERNAL);
+        add_entry(*weight, "location", "absent");
+    }
+    importer::Graph graph = importer::import_onnx(std::move(proto), shape.name, {true});
+    graph.name = shape.name;
+    graph.path.clear();
+    graph.files.clear();
+    for (importer::Weight& weight : graph.weights)
+        if (weight.data.file.valid()) weight.data = {};
+    return graph;
+}
+
+std::string write_converted(const std::string& folder, const ConvertOptions& options) {
+    const ConvertedModel model = convert_folder(folder, options.form);
+    fs::path output = options.output.empty() ? fs::path(folder) : fs::path(options.output);
+    std::error_code error;
+    const bool names_file = output.extension() == ".onnx" && !fs::is_directory(output, error);
+    const fs::path target = names_file ? output.parent_path() : output;
+    if (!names_file) output /= "model.onnx";
+    if (options.output.empty() && fs::exists(output, error))
+        throw UserError("{}: the folder has an ONNX file already; name another one ($output)",
+                        output.string());
+    if (!target.empty()) fs::create_directories(target, error);
+    if (error)
+        throw UserError("{}: the folder cannot be made: {}", target.string(), error.message());
+    const fs::path place = target.empty() ? fs::path(".") : target;
+    Companions companions(folder, place, options.copy);
+    if (!fs::equivalent(folder, place, error)) companions.put_all(model.files);
+    AtomicFile file(output);
+    if (file.error())
+        throw UserError("{}: it cannot be written: {}; check that the folder is writable",
+                        output.string(), file.error().message());
+    model.proto->SerializeToOstream(&file.stream());
+    if (const std::error_code failed = file.commit())
+        throw UserError("{}: it cannot be written: {}", output.string(), failed.message());
+    companions.keep();
+    return output.string();
+}
+
+}  // namespace cleave::models

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// `cleave convert`: what it writes is run by ONNX Runtime with the logits of transformers.
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/command.h"
+#include "tests/support/onnxruntime.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+fs::path converted_families() { return source_root() / "tests" / "files" / "families"; }
+
+Json family_expectations() {
+    std::ifstream file(converted_families() / "expectations.json");
+    REQUIRE(file);
+    return Json::parse(file);
+}
+
+std::vector<float> reference_of_family(const std::string& name) {
+    std::ifstream file(converted_families() / "references" / (name + ".f32"), std::ios::binary);
+    REQUIRE(file);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+}
+
+std::string joined(const std::vector<int32_t>& ids) {
+    return fmt::format("{}", fmt::join(ids, ","));
+}
+
+}  // namespace
+
+TEST_CASE("ONNX Runtime gives transformers' logits of every converted family, in every form",
+          "[tools][families]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
+    const Json all = family_expectations();
+    for (const auto& [name, expected] : all.items())
+        for (const char* form : {"attention", "decomposed", "gqa"}) {
+            INFO(name << ", " << form);
+            TemporaryFolder folder;
+            const fs::path model = folder.path() / "model.onnx";
+            const CommandResult made =
+                run_cleave({"convert", (converted_families() / name).string(), "-o", model.string(),
+                            "--form", form, "--copy"});
+            INFO(made.error);
+            REQUIRE(made.exit_code == 0);
+            const Peer peer =
+                run_onnxruntime(python, model, joined(expected["prompt"]), "5", folder.path());
+            CHECK(peer.tokens == joined(expected["new_tokens"]));
+            CHECK(largest_difference(peer.logits, reference_of_family(name)) < 1e-4);
+            if (!expected.contains("long")) continue;
+            const Peer behind =
+                run_onnxruntime(python, model, joined(expected["long"]), "1", folder.path());
+            CHECK(largest_difference(behind.logits, reference_of_family(name + "_long")) < 1e-4);
+        }
+}
+
+TEST_CASE("what is converted elsewhere has the folder's own weights, as links, and its tokenizer",
+          "[tools][families]") {
+    TemporaryFolder folder;
+    const fs::path source = folder.path() / "model", target = folder.path() / "out";
+    fs::copy(converted_families() / "llama_sharded", source);
+    std::ofstream(source / "tokenizer.json") << "{}\n";
+    const CommandResult made = run_cleave({"convert", source.string(), "-o", target.string()});
+    INFO(made.error);
+    REQUIRE(made.exit_code == 0);
+    CHECK(made.output == (target / "model.onnx").string() + "\n");
+    int shards = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
+        if (entry.path().extension() != ".safetensors") continue;
+        CHECK(fs::equivalent(entry.path(), target / entry.path().filename()));
+        ++shards;
+    }
+    CHECK(shards == 5);
+    CHECK(fs::exists(target / "config.json"));
+    CHECK(fs::exists(target / "tokenizer.json"));
+    CHECK(fs::file_size(target / "model.onnx") < 40000);
+    // The same once more is the same; a file of somebody else's in the way is not overwritten.
+    CHECK(run_cleave({"convert", source.string(), "-o", target.string()}).exit_code == 0);
+    std::ofstream(target / "tokenizer.json") << "mine\n";
+    CHECK(run_cleave({"convert", source.string(), "-o", target.string()}).exit_code == 1);
+    CHECK(read_file(target / "tokenizer.json") == "mine\n");
+}
+
+TEST_CASE("a conversion that fails leaves nothing", "[tools][families]") {
+    TemporaryFolder folder;
+    const fs::path source = folder.path() / "model", target = folder.path() / "out";
+    fs::copy(converted_families() / "llama_sharded", source);
+    fs::create_directory(target);
+    std::ofstream(target / "model-00005-of-00005.safetensors") << "mine\n";
+    const CommandResult made = run_cleave({"convert", source.string(), "-o", target.string()});
+    CHECK(made.exit_code == 1);
+    CHECK_THAT(made.error, Catch::Matchers::Contains("another file is there"));
+    CHECK(std::distance(fs::directory_iterator(target), fs::directory_iterator()) == 1);
+    CHECK(read_file(target / "model-00005-of-00005.safetensors") == "mine\n");
+}
+
+TEST_CASE("a folder is run, planned and exported as it is, and its plan runs again",
+          "[tools][families]") {
+    TemporaryFolder folder;
+    const fs::path source = folder.path() / "model", plan = folder.path() / "x.plan";
+    fs::copy(converted_families() / "qwen3", source);
+    const Json expected = family_expectations()["qwen3"];
+    const std::vector<std::string> ids{"--input-ids",      joined(expected["prompt"]),
+                                       "--max-new-tokens", "5",
+                                       "--ignore-eos",     "--json"};
+    const auto tokens_of = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.end(), ids.begin(), ids.end());
+        const CommandResult run = run_cleave(arguments);
+        INFO(run.error);
+        REQUIRE(run.exit_code == 0);
+        return Json::parse(run.output)["token_ids"];
+    };
+    for (const fs::path& model : {source, source / "config.json"})
+        CHECK(tokens_of({"run", model.string(), "--devices", "host[0-1]", "--tp", "2"}) ==
+              expected["new_tokens"]);
+    const CommandResult planned = run_cleave(
+        {"plan", source.string(), "--devices", "host[0-1]", "--pp", "2", "-o", plan.string()});
+    INFO(planned.error);
+    REQUIRE(planned.exit_code == 0);
+    CHECK(tokens_of({"run", plan.string()}) == expected["new_tokens"]);
+    const CommandResult exported =
+        run_cleave({"export", source.string(), "--devices", "host[0-1]", "--format", "onnx", "-o",
+                    (folder.path() / "exported").string()});
+    CHECK(exported.exit_code == 1);
+    CHECK_THAT(exported.error, Catch::Matchers::Contains("converted in memory") &&
+                                   Catch::Matchers::Contains("`cleave convert`"));
+    // The written file says the same, and a second one does not replace it unasked.
+    REQUIRE(run_cleave({"convert", source.string()}).exit_code == 0);
+    CHECK(tokens_of({"run", source.string()}) == expected["new_tokens"]);
+    const CommandResult again = run_cleave({"convert", source.string()});
+    CHECK(again.exit_code == 1);
+    CHECK_THAT(again.error, Catch::Matchers::Contains("has an ONNX file already"));
+}
+
+TEST_CASE("a folder of Hugging Face's cache, links into its blobs, is run and converted",
+          "[tools][families]") {
+    TemporaryFolder folder;
+    const fs::path cache = folder.path() / "models--x", source = cache / "snapshots" / "1234";
+    fs::create_directories(source);
+    fs::create_directories(cache / "blobs");
+    for (const char* name : {"config.json", "model.safetensors"}) {
+        const fs::path blob = cache / "blobs" / (std::string("blob of ") + name);
+        fs::copy(converted_families() / "gemma2" / name, blob);
+        fs::create_symlink(fs::path("../../blobs") / blob.filename(), source / name);
+    }
+    const Json expected = family_expectations()["gemma2"];
+    const fs::path target = folder.path() / "out";
+    const CommandResult made = run_cleave({"convert", source.string(), "-o", target.string()});
+    INFO(made.error);
+    REQUIRE(made.exit_code == 0);
+    CHECK(!fs::is_symlink(target / "model.safetensors"));
+    for (const fs::path& model : {source, target}) {
+        const CommandResult run = run_cleave({"run", model.string(), "--devices", "host",
+                                              "--input-ids", joined(expected["prompt"]),
+                                              "--max-new-tokens", "5", "--ignore-eos", "--json"});
+        INFO(run.error);
+        REQUIRE(run.exit_code == 0);
+        CHECK(Json::parse(run.output)["token_ids"] == expected["new_tokens"]);
+    }
+}
+
+TEST_CASE("a config.json of any family is planned without weights, and refused as a random model",
+          "[tools][families]") {
+    TemporaryFolder folder;
+    for (const char* name : {"gemma3", "llama_yarn", "phi3_partial", "llama_int4"}) {
+        INFO(name);
+        const std::string config = (folder.path() / "config.json").string();
+        fs::copy_file(converted_families() / name / "config.json", config,
+                      fs::copy_options::overwrite_existing);
+        const CommandResult planned =
+            run_cleave({"plan", config, "--devices", "host[0-1]", "--tp", "2", "--context", "16"});
+        INFO(planned.error);
+        CHECK(planned.exit_code == 0);
+        const CommandResult made =
+            run_cleave({"model", config, "-o", (folder.path() / "out").string()});
+        CHECK(made.exit_code == 1);
+        CHECK_THAT(made.error, Catch::Matchers::Contains("only plain Llamas are written"));
+    }
+}
+
+TEST_CASE("what is no model that runs is named for what it is, with the way on", "[tools]") {
+    const std::pair<const char*, const char*> cases[] = {
+        {"model.gguf", "a GGUF file, which is not supported"},
+        {"model.safetensors", "weights of a Hugging Face folder; give the folder"},
+        {"pytorch_model.bin", "a PyTorch checkpoint, which is not supported"},
+        {"tf_model.h5", "a file of TensorFlow or Flax"}};
+    for (const auto& [name, expected] : cases) {
+        TemporaryFolder folder;
+        const fs::path file = folder.path() / name;
+        std::ofstream(file) << "GGUF";
+        if (!file.string().ends_with("gguf")) std::ofstream(file) << "none";
+        const CommandResult run = run_cleave({"plan", file.string(), "--devices", "host"});
+        CHECK(run.exit_code == 1);
+        CHECK_THAT(run.error, Catch::Matchers::Contains(expected));
+        if (file.extension() == ".safetensors") continue;
+        std::ofstream(folder.path() / "config.json") << "{}";
+        const CommandResult of_folder =
+            run_cleave({"run", folder.path().string(), "--devices", "host", "--prompt", "x"});
+        CHECK(of_folder.exit_code == 1);
+        CHECK_THAT(of_folder.error, Catch::Matchers::Contains(expected) &&
+                                        Catch::Matchers::Contains("neither an .onnx file nor"));
+    }
+    TemporaryFolder folder;
+    std::ofstream(folder.path() / "config.json") << "{}";
+    const CommandResult run =
+        run_cleave({"run", folder.path().string(), "--devices", "host", "--prompt", "x"});
+    CHECK(run.exit_code == 1);
+    CHECK_THAT(run.error, Catch::Matchers::Contains("has config.json, but no weights"));
+}
+
+}  // namespace cleave::test

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "models/convert.h"
+#include "tools/cli/terminal.h"
+#include "tools/commands/commands.h"
+
+namespace cleave::tools {
+namespace {
+
+struct ConvertArguments {
+    std::string folder, form = "attention";
+    models::ConvertOptions options;
+};
+
+void run_convert(ConvertArguments flags) {
+    flags.options.form = flags.form == "decomposed" ? models::OnnxForm::kDecomposed
+                         : flags.form == "gqa"      ? models::OnnxForm::kGroupQueryAttention
+                                                    : models::OnnxForm::kAttention;
+    show("{}\n", models::write_converted(flags.folder, flags.options));
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app) {
+    auto flags = std::make_shared<ConvertArguments>();
+    CLI::App* command = app.add_subcommand(
+        "convert", "write the ONNX file of a Hugging Face folder; its weights stay where they are");
+    command->add_option("FOLDER", flags->folder, "with config.json and .safetensors files")
+        ->required()
+        ->check(CLI::ExistingDirectory);
+    command->add_option("-o,--output", flags->options.output,
+                        "an .onnx file, or a folder for model.onnx (default: FOLDER/model.onnx)");
+    command
+        ->add_option("--form", flags->form,
+                     "whose operators: attention (opset 23), decomposed (opset 17), gqa (ONNX "
+                     "Runtime's GroupQueryAttention)")
+        ->check(CLI::IsMember({"attention", "decomposed", "gqa"}));
+    command->add_flag("--copy", flags->options.copy,
+                      "copy the weights to an output elsewhere; without it they are hard-linked");
+    command->footer("Example: cleave convert ~/models/SmolLM2-135M -o /tmp/smollm/model.onnx");
+    command->callback([flags] { run_convert(*flags); });
+}
+
+}  // namespace cleave::tools
