@@ -159,14 +159,16 @@ std::string Form::layers(std::string x) {
     for (int layer = 0; layer < config_.num_layers; ++layer) {
         b_.scope(fmt::format("/model/layers.{}/", layer));
         const std::string p = prefix(layer);
-        std::string y = variation().norms_before ? norm(x, p + "input_layernorm") : x;
+        std::string y = variation().norms_before ? norm(x, fmt::format("{}input_layernorm", p)) : x;
         y = self_attention(y, layer);
-        x = b_.node("Add", {x, finished_branch(y, p + "post_attention_layernorm")});
+        x = b_.node("Add", {x, finished_branch(y, fmt::format("{}post_attention_layernorm", p))});
         y = x;
         if (variation().norms_before)
-            y = norm(x, p + (variation().norms_behind ? "pre_feedforward_layernorm"
-                                                      : "post_attention_layernorm"));
-        x = b_.node("Add", {x, finished_branch(mlp(y, layer), p + "post_feedforward_layernorm")});
+            y = norm(x, fmt::format("{}{}", p,
+                                    variation().norms_behind ? "pre_feedforward_layernorm"
+                                                             : "post_attention_layernorm"));
+        x = b_.node("Add", {x, finished_branch(mlp(y, layer),
+                                               fmt::format("{}post_feedforward_layernorm", p))});
     }
     b_.scope("/model/");
     return norm(x, "model.norm");
