@@ -51,6 +51,7 @@ int run(int argc, char** argv, runtime::Drivers& drivers) {
         "a time\"");
     tools::add_run(app, drivers);
     tools::add_serve(app, drivers);
+    tools::add_chat(app, drivers);
     tools::add_plan(app, drivers);
     tools::add_inspect(app, drivers);
     tools::add_import(app);

@@ -28,17 +28,22 @@ std::string read_file(const std::filesystem::path& path) {
     return text.str();
 }
 
-CommandResult run_cleave(const std::vector<std::string>& arguments) {
+CommandResult run_program(const std::vector<std::string>& arguments) {
     TemporaryFolder folder;
     // What the user has measured on this machine must not change what tests see.
-    std::string line = "XDG_CONFIG_HOME=" + quoted((folder.path() / "config").string()) + " " +
-                       quoted(CLEAVE_BINARY);
+    std::string line = "XDG_CONFIG_HOME=" + quoted((folder.path() / "config").string());
     for (const std::string& a : arguments) line += " " + quoted(a);
     line += " >" + quoted((folder.path() / "out").string()) + " 2>" +
             quoted((folder.path() / "err").string()) + " </dev/null";
     int status = std::system(line.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
             read_file(folder.path() / "out"), read_file(folder.path() / "err")};
+}
+
+CommandResult run_cleave(const std::vector<std::string>& arguments) {
+    std::vector<std::string> all{CLEAVE_BINARY};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return run_program(all);
 }
 
 std::filesystem::path bundled_model() {

@@ -14,6 +14,8 @@ struct CommandResult {
     std::string error;   // standard error
 };
 
+// The first is the program.
+CommandResult run_program(const std::vector<std::string>& arguments);
 CommandResult run_cleave(const std::vector<std::string>& arguments);
 
 // Empty where there is no such file.

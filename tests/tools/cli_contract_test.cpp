@@ -50,7 +50,7 @@ Words commands_of_help() { return all_of(run_cleave({"--help"}).output, "\n  ([a
 
 // By command: the long and short options that the table has for it.
 std::map<std::string, Words> options_of_table() {
-    const Words planning{"run", "serve", "plan", "inspect", "emit", "export"};
+    const Words planning{"run", "serve", "chat", "plan", "inspect", "emit", "export"};
     std::map<std::string, Words> options;
     for (const std::string& row : lines_of(section("Options"), "| `-")) {
         const size_t second = row.find(" | ");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // llama.cpp's server on a trace: a model file of a shape with random weights in f32, the server
-// over it, and requests by HTTP whose tokens are streamed. What it answers is timed as a client
-// sees it. Linux.
+// over it, and requests by HTTP whose tokens are streamed. Linux.
 #pragma once
 
 #include <string>
@@ -11,17 +10,12 @@
 
 #include "importer/graph/graph.h"
 #include "runtime/engine/serve_trace.h"
+#include "tools/benchmarks/http_load.h"
 
 namespace cleave::bench {
 
 // A model in GGUF, version 3, of a Llama without biases whose embedding table is tied.
 void write_random_gguf(const importer::ModelConfig& config, const std::string& path);
-
-struct PeerResult {
-    double tokens_per_second = 0;  // from the first arrival to the last token
-    std::vector<double> gaps_ms;   // between two tokens of a request
-    std::vector<double> first_ms;  // from the arrival to the first token
-};
 
 class LlamaServer {
 public:
@@ -33,14 +27,12 @@ public:
     LlamaServer& operator=(const LlamaServer&) = delete;
 
     // In real time. Prompts are random tokens under `vocab`.
-    PeerResult serve(const std::vector<runtime::TraceRequest>& trace, int64_t vocab);
+    HttpTimes serve(const std::vector<runtime::TraceRequest>& trace, int64_t vocab);
 
     void pause();  // takes no time of the cores until resume()
     void resume();
 
 private:
-    int connect_to() const;
-
     int port_ = 0;
     pid_t process_ = -1;
 };

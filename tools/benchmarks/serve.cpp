@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench serve [SHAPE] [--rounds N] [--rows NAME,...] [--llama-cpp FOLDER]`: serving many
-// requests at once as ratios of two runs on this machine, each beside its goal. Nothing here is a
-// test.
+// `tools/bench serve [SHAPE] [--rounds N] [--rows NAME,...] [--http] [--llama-cpp FOLDER]`: serving
+// many requests at once as ratios of two runs on this machine, each beside its goal. Nothing here
+// is a test.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -30,7 +30,7 @@ struct Flags {
 };
 
 constexpr const char* kRows[] = {"batching", "concurrency", "run",  "waste", "cache", "prefix",
-                                 "gap",      "short",       "bits", "peer",  "groups"};
+                                 "gap",      "short",       "bits", "http",  "peer",  "groups"};
 
 Flags read_flags(int argc, char** argv) {
     Flags flags;
@@ -39,6 +39,10 @@ Flags read_flags(int argc, char** argv) {
         const bool has_value = word.starts_with("--");
         if (!has_value) {
             flags.shape = word;
+            continue;
+        }
+        if (word == "--http") {
+            flags.rows.push_back("http");
             continue;
         }
         if (i + 1 == argc) throw UserError("{} needs a value", word);
@@ -55,7 +59,7 @@ Flags read_flags(int argc, char** argv) {
         } else if (word == "--llama-cpp") {
             flags.llama_cpp = value;
         } else {
-            throw UserError("{}: flags are --rounds, --rows and --llama-cpp", word);
+            throw UserError("{}: flags are --rounds, --rows, --http and --llama-cpp", word);
         }
     }
     return flags;
@@ -98,6 +102,10 @@ void table(const Flags& flags) {
         for (const Row& row : short_behind_long(served, rounds)) print(row);
     if (wanted("bits"))
         for (const Row& row : reproducible(model, served, rounds)) print(row);
+    if (wanted("http")) {
+        print(bench::http_alone(served.plan, rounds));
+        print(http_beside_engine(served, rounds));
+    }
     if (!wanted("peer")) return;
     if (flags.llama_cpp.empty())
         fmt::print("no --llama-cpp FOLDER: nothing beside llama.cpp's server\n");

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// One trace by an engine in this process and by llama.cpp's server through HTTP, both with f32
-// weights and as many threads as the machine has cores; llama.cpp's own defaults beyond that.
+// One trace by our server and by llama.cpp's, both over HTTP, with f32 weights and as many threads
+// as the machine has cores; llama.cpp's own defaults beyond that.
 #include <filesystem>
 #include <thread>
 
 #include <unistd.h>
 
 #include "runtime/base/split_mix.h"
-#include "runtime/engine/replay.h"
+#include "runtime/engine/serve_report.h"
 #include "tools/benchmarks/llama_server.h"
 #include "tools/benchmarks/serve_bench.h"
+#include "tools/benchmarks/serve_http.h"
 #include "tools/cli/calibrate.h"
 
 namespace cleave::bench {
@@ -34,16 +35,17 @@ std::vector<Row> beside_llama_cpp(Served& served, const std::string& folder, int
     std::vector<double> ours, theirs, our_gap, their_gap;
     for (int round = 0; round < rounds; ++round) {
         server.pause();
-        const runtime::ServeReport report = runtime::replay(served.plan, served.runner, trace, {});
+        const HttpTimes own = OverHttp(served.plan, served.runner).serve(trace);
         server.resume();
-        const PeerResult peer = server.serve(trace, vocab);
-        ours.push_back(report.tokens_per_second);
+        const HttpTimes peer = server.serve(trace, vocab);
+        ours.push_back(own.tokens_per_second);
         theirs.push_back(peer.tokens_per_second);
-        our_gap.push_back(report.token_gap_ms.p99);
+        our_gap.push_back(runtime::percentile(own.gaps_ms, 0.99));
         their_gap.push_back(runtime::percentile(peer.gaps_ms, 0.99));
         rate.ratios.push_back(ours.back() / theirs.back());
         gap.ratios.push_back(their_gap.back() / our_gap.back());
-        first.ratios.push_back(runtime::percentile(peer.first_ms, 0.5) / report.first_token_ms.p50);
+        first.ratios.push_back(runtime::percentile(peer.first_ms, 0.5) /
+                               runtime::percentile(own.first_ms, 0.5));
     }
     rate.detail =
         fmt::format("{:.0f} against {:.0f}; {} prompts of U(16, 384), texts of U(16, 128)",

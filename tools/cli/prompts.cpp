@@ -2,6 +2,8 @@
 #include "tools/cli/prompts.h"
 
 #include <charconv>
+#include <iostream>
+#include <sstream>
 
 #include "runtime/base/errors.h"
 #include "runtime/text/chat_template.h"
@@ -64,6 +66,14 @@ void check_token_ids(const std::vector<int32_t>& ids, const LoadedModel& model) 
                 "of that token out, or give the model's own "
                 "tokenizer with --tokenizer",
                 id, vocab);
+}
+
+std::string text_of_input() {
+    std::stringstream text;
+    text << std::cin.rdbuf();
+    std::string all = text.str();
+    if (!all.empty() && all.back() == '\n') all.pop_back();
+    return all;
 }
 
 std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const LoadedModel& model,

@@ -20,6 +20,9 @@ struct PromptFlags {
     std::string tokenizer;  // path; default: beside the model
 };
 
+// All of standard input but the end of its last line, which an `echo` adds.
+std::string text_of_input();
+
 // Ids of every sequence. UserError for ids outside the vocabulary, text without a tokenizer,
 // neither or both kinds given.
 std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const LoadedModel& model,

@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "runtime/base/errors.h"
-#include "runtime/generate/logprobs.h"
 #include "tools/cli/options.h"
 
 namespace cleave::tools {
@@ -49,10 +48,6 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
     app.add_option("--logit-bias", flags.logit_bias,
                    "ID=VALUE: added to a token's logit, -100 to 100; may be repeated")
         ->allow_extra_args(false);
-    app.add_option(
-           "--logprobs", flags.logprobs,
-           "with --json: log-probabilities of new tokens, and of N most likely ones at each")
-        ->check(whole_number(0, runtime::kMostTopLogprobs));
     app.add_option("--seed", o.seed, "of the sampling");
 }
 

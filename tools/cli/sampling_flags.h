@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags that say how tokens are chosen and what is told of them (tools/CLI.md).
+// The flags that say how tokens are chosen (tools/CLI.md).
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +14,6 @@ namespace cleave::tools {
 struct SamplingFlags {
     runtime::SamplingOptions options;
     std::vector<std::string> logit_bias;  // "ID=VALUE"
-    std::optional<int32_t> logprobs;
 
     // Whether a flag here makes a difference to the tokens.
     bool given() const;

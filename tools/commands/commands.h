@@ -24,5 +24,6 @@ void add_convert(CLI::App& app);
 void add_doctor(CLI::App& app, runtime::Drivers& drivers);
 void add_cache(CLI::App& app);
 void add_serve(CLI::App& app, runtime::Drivers& drivers);
+void add_chat(CLI::App& app, runtime::Drivers& drivers);
 
 }  // namespace cleave::tools

@@ -47,7 +47,9 @@ struct RunArguments {
     PromptFlags prompt;
     TensorFlags tensors;
     int64_t max_new_tokens = 0;  // 0: kDefaultNewTokens, or what the context leaves
+    std::string input;           // "-"
     SamplingFlags sampling;
+    std::optional<int32_t> logprobs;
     std::vector<std::string> stop;
     bool ignore_eos = false, json = false, check = false, quiet = false, step_by_step = false;
     std::string score_file, dump_logits, trace, gpu_compiler;
@@ -384,7 +386,7 @@ void run_generate(const RunArguments& flags, Ready& ready) {
     runtime::GenerateOptions options;
     options.max_new_tokens = new_tokens(flags, plan, ready.prompts);
     options.sampling = sampling;
-    options.logprobs = flags.sampling.logprobs;
+    options.logprobs = flags.logprobs;
     options.stop_ids = stops;
     options.keep_logits = needs_all_logits(flags);
     options.cancel = &cancel_token();
@@ -439,9 +441,9 @@ void run_generate(const RunArguments& flags, Ready& ready) {
 void check_flags(const RunArguments& flags) {
     const bool scores = !flags.score_file.empty();
     const bool prompts = !flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty();
-    if (scores && (prompts || flags.prompt.chat || !flags.stop.empty() ||
-                   flags.max_new_tokens > 0 || flags.sampling.given() || flags.sampling.logprobs ||
-                   !flags.dump_logits.empty() || flags.check))
+    if (scores &&
+        (prompts || flags.prompt.chat || !flags.stop.empty() || flags.max_new_tokens > 0 ||
+         flags.sampling.given() || flags.logprobs || !flags.dump_logits.empty() || flags.check))
         throw UserError(
             "--score measures a text and generates nothing: leave out prompts and what shapes new "
             "tokens");
@@ -449,13 +451,13 @@ void check_flags(const RunArguments& flags) {
     const bool serves = !flags.serve.trace.empty();
     if (serves && (scores || prompts || flags.prompt.chat || !flags.prompt.tokenizer.empty() ||
                    !flags.stop.empty() || flags.ignore_eos || flags.max_new_tokens > 0 ||
-                   flags.sampling.given() || flags.sampling.logprobs || needs_all_logits(flags)))
+                   flags.sampling.given() || flags.logprobs || needs_all_logits(flags)))
         throw UserError(
             "{} sends random prompts of the trace's lengths, whose texts end where the trace says: "
             "leave out prompts and what shapes, scores or checks new tokens",
             kServeTrace);
     sampling_options(flags.sampling);  // refuses what does nothing
-    if (flags.sampling.logprobs && !flags.json)
+    if (flags.logprobs && !flags.json)
         throw UserError("--logprobs are a part of the JSON: give --json, too");
     for (const std::string& stop : flags.stop)
         if (stop.empty())
@@ -498,7 +500,7 @@ void run(const RunArguments& flags) {
         if (!flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty() ||
             !flags.score_file.empty() || !flags.dump_logits.empty() || flags.check ||
             !flags.trace.empty() || !flags.serve.trace.empty() || flags.max_new_tokens > 0 ||
-            flags.sampling.given() || flags.sampling.logprobs)
+            flags.sampling.given() || flags.logprobs)
             throw UserError(
                 "{} is no language model of the Llama family{}: it takes tensors, --tensor "
                 "NAME=FILE.npy for each input, and no flag about prompts, tokens or logits",
@@ -530,6 +532,8 @@ void add_run(CLI::App& app, runtime::Drivers& drivers) {
     CLI::App* command =
         app.add_subcommand("run", "import, plan, compile and run a model in one go");
     add_model_flags(*command, flags->model);
+    command->add_option("input", flags->input, "-: the prompt is standard input")
+        ->check(CLI::IsMember({"-"}));
     command->add_option("--prompt", flags->prompt.prompts, "text to continue; repeated: a batch")
         ->allow_extra_args(false);
     command
@@ -541,6 +545,11 @@ void add_run(CLI::App& app, runtime::Drivers& drivers) {
                      "tokens to generate; default 128, or what the context leaves")
         ->check(whole_number(1, 1 << 30));
     add_sampling_flags(*command, flags->sampling);
+    command
+        ->add_option(
+            "--logprobs", flags->logprobs,
+            "with --json: log-probabilities of new tokens, and of N most likely ones at each")
+        ->check(whole_number(0, runtime::kMostTopLogprobs));
     command->add_option("--stop", flags->stop, "text that ends a sequence; may be repeated")
         ->allow_extra_args(false);
     command->add_flag("--ignore-eos", flags->ignore_eos, "go on after end-of-sequence tokens");
@@ -580,7 +589,10 @@ void add_run(CLI::App& app, runtime::Drivers& drivers) {
     command->footer(
         "Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon "
         "a time\"");
-    command->callback([flags] { run(*flags); });
+    command->callback([flags] {
+        if (!flags->input.empty()) flags->prompt.prompts.push_back(text_of_input());
+        run(*flags);
+    });
 }
 
 }  // namespace cleave::tools

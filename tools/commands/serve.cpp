@@ -87,17 +87,6 @@ serve::ServedModel served_model(const ServeArguments& flags, const LoadedModel& 
     return served;
 }
 
-std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const ServeArguments& flags) {
-    Interruptible interruptible;
-    ProgressBar compile("compiling kernels"), upload("loading weights");
-    runtime::SessionOptions options = session_options(flags.run, flags.drivers);
-    options.compile.progress = [&](int done, int total) { compile.update(done, total); };
-    options.upload_progress = [&](int64_t done, int64_t total) {
-        upload.update(done, total, true);
-    };
-    return std::make_unique<runtime::Session>(plan, options);
-}
-
 // One line, drawn anew each second, where somebody looks at it.
 void show_state(const runtime::Engine& engine, int64_t* tokens) {
     const runtime::EngineStatistics now = engine.statistics();
@@ -124,10 +113,7 @@ void raise_descriptor_limit() {
 void run_serve(ServeArguments flags) {
     raise_descriptor_limit();
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
-    if (model.kind == ModelKind::kShape || model.graph.path.empty() ||
-        flags.model.weights == "none")
-        throw UserError("{}: there are no weights to serve; give an .onnx file or its folder",
-                        flags.model.model);
+    check_has_weights(model, flags.model, "serve");
     std::string no_tokenizer;
     PromptFlags prompt;
     prompt.tokenizer = flags.tokenizer;
@@ -146,7 +132,7 @@ void run_serve(ServeArguments flags) {
     options.scheduler = scheduler_options(flags.passes, plan);
     options.scheduler.max_queue = flags.max_queue;
     options.scheduler.groups = runtime::default_groups(plan, flags.run.threads);
-    auto session = open_session(plan, flags);
+    auto session = open_session(plan, flags.run, flags.drivers);
     runtime::SessionRunner runner(*session);
     runtime::Engine engine(plan, runner, tokenizer.get(), options);
     const EndSignals signals;

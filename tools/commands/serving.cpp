@@ -10,6 +10,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/engine/pass_costs.h"
 #include "tools/cli/options.h"
+#include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 
 namespace cleave::tools {
@@ -148,6 +149,24 @@ runtime::SchedulerOptions scheduler_options(const ServeFlags& flags, const plann
     if (flags.pass_ms > 0)
         options.token_budget = runtime::PassCosts(plan).tokens_within(flags.pass_ms);
     return options;
+}
+
+std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunFlags& flags,
+                                               runtime::Drivers& drivers) {
+    Interruptible interruptible;
+    ProgressBar compile("compiling kernels"), upload("loading weights");
+    runtime::SessionOptions options = session_options(flags, drivers);
+    options.compile.progress = [&](int done, int total) { compile.update(done, total); };
+    options.upload_progress = [&](int64_t done, int64_t total) {
+        upload.update(done, total, true);
+    };
+    return std::make_unique<runtime::Session>(plan, options);
+}
+
+void check_has_weights(const LoadedModel& model, const ModelFlags& flags, const std::string& does) {
+    if (model.kind == ModelKind::kShape || model.graph.path.empty() || flags.weights == "none")
+        throw UserError("{}: there are no weights to {}; give an .onnx file or its folder",
+                        flags.model, does);
 }
 
 void show_forecast(const planner::Plan& plan, const ServeReport& predicted, bool json) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `cleave plan --serve` and `cleave run --serve-trace` share: their flags, and how a trace was
-// served, as text or JSON.
+// What commands over an engine share: the flags of `cleave plan --serve` and `cleave run
+// --serve-trace`, how a trace was served, as text or JSON, and a session as `cleave serve` and
+// `cleave chat` open it.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,9 @@
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/serve_report.h"
 #include "runtime/engine/serve_trace.h"
+#include "runtime/session/session.h"
+#include "tools/cli/model_source.h"
+#include "tools/cli/options.h"
 
 namespace cleave::tools {
 
@@ -35,6 +40,13 @@ std::vector<runtime::TraceRequest> trace_from_flag(const ServeFlags& flags,
 // Groups are left open. UserError for a model without a KV cache, and for a --pass-ms that has no
 // room for a token of each sequence.
 runtime::SchedulerOptions scheduler_options(const ServeFlags& flags, const planner::Plan& plan);
+
+// Kernels compiled and weights loaded, with progress on a terminal. Ctrl-C ends it.
+std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunFlags& flags,
+                                               runtime::Drivers& drivers);
+
+// UserError for a shape name, a plan of one, and --weights none: `does` ("serve") needs weights.
+void check_has_weights(const LoadedModel& model, const ModelFlags& flags, const std::string& does);
 
 // Prints on standard output.
 void show_forecast(const planner::Plan& plan, const runtime::ServeReport& predicted, bool json);

@@ -304,6 +304,8 @@ ApiCall parse_chat(std::string_view text, const ServedModel& model, uint64_t sal
         call.is_chat = true;
         if (flag(body, "logprobs", false))
             call.logprobs = number(body, "top_logprobs", 0, 0, runtime::kMostTopLogprobs);
+        else if (field(body, "top_logprobs"))
+            refuse("top_logprobs", "top_logprobs: goes with \"logprobs\": true alone");
         runtime::EngineRequest request = common_request(body, model, call, salt);
         request.prompt = render_chat(body, model).ids;
         check_prompt(request.prompt, model, "messages");

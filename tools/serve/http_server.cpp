@@ -145,8 +145,8 @@ public:
     void close() {
         if (std::exchange(is_closed_, true)) return;
         ErrorCode ignored;
-        stream_.socket().shutdown(Tcp::socket::shutdown_both, ignored);
-        stream_.socket().close(ignored);
+        ignored = stream_.socket().shutdown(Tcp::socket::shutdown_both, ignored);
+        ignored = stream_.socket().close(ignored);
         closed_in_ = std::exchange(turn_, 0);
         pending_.clear();
         if (auto gone = std::exchange(gone_, nullptr)) gone();
@@ -305,7 +305,7 @@ void Connection::write_next() {
 void Connection::linger() {
     if (lingering_ == 0) {
         ErrorCode ignored;
-        stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+        ignored = stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
         stream_.expires_after(kFlushTime);
     }
     buffer_.clear();
@@ -347,7 +347,7 @@ struct HttpServer::Impl {
     }
     void take(Tcp::socket socket) {
         ErrorCode ignored;
-        socket.set_option(Tcp::no_delay(true), ignored);
+        ignored = socket.set_option(Tcp::no_delay(true), ignored);
         auto connection = std::make_shared<Connection>(std::move(socket), shared);
         std::erase_if(open, [](const auto& one) { return one.expired(); });
         open.push_back(connection);
@@ -371,10 +371,10 @@ HttpServer::HttpServer(const std::string& host, uint16_t port, const HttpLimits&
                         host);
     const Tcp::endpoint endpoint(address, port);
     Tcp::acceptor& acceptor = impl_->acceptor;
-    acceptor.open(endpoint.protocol(), error);
-    if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
-    if (!error) acceptor.bind(endpoint, error);
-    if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+    error = acceptor.open(endpoint.protocol(), error);
+    if (!error) error = acceptor.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) error = acceptor.bind(endpoint, error);
+    if (!error) error = acceptor.listen(asio::socket_base::max_listen_connections, error);
     if (error) throw UserError("cannot listen at {} port {}: {}", host, port, error.message());
     impl_->port = acceptor.local_endpoint().port();
 }
@@ -395,7 +395,7 @@ void HttpServer::close() {
     std::promise<void> closed;
     asio::post(impl_->context, [impl = impl_.get(), &closed] {
         ErrorCode ignored;
-        impl->acceptor.close(ignored);
+        ignored = impl->acceptor.close(ignored);
         impl->shared.is_closing = true;
         for (const auto& one : impl->open)
             if (const auto connection = one.lock(); connection && connection->is_idle())

@@ -29,6 +29,8 @@ struct Metrics::Impl {
     Labels labels;
     std::string kv_device;  // that bounds the pool
     int64_t kv_blocks = 0;
+    double decode_seconds = 0;              // of a pass of all sequences, predicted
+    std::map<std::string, double> busy_of;  // devices in it, shares of 1, predicted
     prometheus::Histogram *queue, *first_token, *token, *prefill, *decode, *whole;
 
     prometheus::Histogram* histogram(const std::string& name, const std::string& help) {
@@ -78,6 +80,11 @@ Metrics::Metrics(const planner::Plan& plan, const std::string& model)
     if (const auto bound = planner::kv_bound(plan))
         m.kv_device = plan.machine.device(bound->device).name;
     m.kv_blocks = plan.kv_pool.num_blocks - 1;
+    const auto decode_ns = static_cast<double>(plan.prediction.decode_ns_per_token);
+    m.decode_seconds = decode_ns / 1e9;
+    const std::vector<int64_t>& busy_ns = plan.prediction.decode_busy_ns;
+    for (size_t i = 0; i < busy_ns.size() && decode_ns > 0; ++i)
+        m.busy_of[plan.machine.devices.at(i).name] = static_cast<double>(busy_ns[i]) / decode_ns;
     m.queue = m.histogram("request_queue_time_seconds", "from arrival to the first pass");
     m.prefill = m.histogram("request_prefill_time_seconds", "from there to the first token");
     m.first_token = m.histogram("time_to_first_token_seconds", "from arrival to the first token");
@@ -124,6 +131,11 @@ std::string Metrics::text(const runtime::EngineStatistics& statistics, size_t co
     told.counter("passes", "that have ended", statistics.passes);
     told.add("pass_seconds_total", "from submission to result, of all passes",
              prometheus::MetricType::Counter, statistics.pass_seconds);
+    told.gauge("decode_pass_seconds_predicted",
+               "of a decode pass of all sequences, by the plan's costs", impl_->decode_seconds);
+    for (const auto& [device, share] : impl_->busy_of)
+        told.gauge("decode_busy_ratio_predicted", "of that pass; 1 is all of it", share,
+                   {{"device", device}});
     for (size_t i = 0; i < statistics.finished.size(); ++i)
         told.counter(
             "request_success", "texts that have ended", statistics.finished[i],

@@ -25,8 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kDrainStep{100};
 
-// A pass that lasts longer than this, and than 20 usual ones, does not end.
-constexpr double kWedgedSeconds = 30, kWedgedPasses = 20;
+constexpr double kWedgedPasses = 20;
 
 std::string dump(const Json& json) {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -67,7 +66,7 @@ struct Server::Impl {
         instance = device();
         http = std::make_unique<HttpServer>(
             options.host, options.port, options.limits,
-            [this](HttpRequest request, Reply reply) { handle(std::move(request), reply); });
+            [this](HttpRequest request, const Reply& reply) { handle(std::move(request), reply); });
         http->start();
     }
 
@@ -78,6 +77,7 @@ struct Server::Impl {
     int64_t seconds_until_room() const;
     HttpAnswer health() const;
     HttpAnswer models() const;
+    HttpAnswer tokenizer_info() const;
     HttpAnswer tokenize(const Json& body) const;
     HttpAnswer detokenize(const Json& body) const;
     HttpAnswer render(const Json& body) const;
@@ -103,6 +103,7 @@ enum class Route : uint8_t {
     kPlan,
     kCompletions,
     kChat,
+    kTokenizerInfo,
     kTokenize,
     kDetokenize,
     kRender
@@ -118,6 +119,7 @@ constexpr std::array kRoutes{
     RouteRow{"GET", "/v1/plan", Route::kPlan},
     RouteRow{"POST", "/v1/completions", Route::kCompletions},
     RouteRow{"POST", "/v1/chat/completions", Route::kChat},
+    RouteRow{"GET", "/tokenizer_info", Route::kTokenizerInfo},
     RouteRow{"POST", "/tokenize", Route::kTokenize},
     RouteRow{"POST", "/detokenize", Route::kDetokenize},
     RouteRow{"POST", "/v1/render", Route::kRender},
@@ -157,6 +159,7 @@ void Server::Impl::handle(HttpRequest request, const Reply& reply) {
             return reply->send({200, "text/plain; version=0.0.4",
                                 metrics.text(engine.statistics(), http->connections()), 0, ""});
         case Route::kModels: return reply->send(models());
+        case Route::kTokenizerInfo: return reply->send(tokenizer_info());
         default: break;
     }
     const bool is_page = request.accept.find("text/html") != std::string::npos;
@@ -243,7 +246,7 @@ HttpAnswer Server::Impl::health() const {
     const runtime::EngineStatistics now = engine.statistics();
     const double usual = now.passes > 0 ? now.pass_seconds / static_cast<double>(now.passes) : 0;
     const bool is_wedged =
-        now.oldest_pass_seconds > std::max(kWedgedSeconds, kWedgedPasses * usual);
+        now.oldest_pass_seconds > std::max(options.wedged_seconds, kWedgedPasses * usual);
     if (now.fault.empty() && !is_wedged) return json_answer({{"status", "ok"}});
     return json_answer({{"status", now.fault.empty() ? "wedged" : "dead"},
                         {"fault", now.fault},
@@ -258,6 +261,16 @@ HttpAnswer Server::Impl::models() const {
              {"owned_by", "cleave"},
              {"max_model_len", model.context}};
     return json_answer({{"object", "list"}, {"data", Json::array({row})}});
+}
+
+// What lm-eval asks before it has texts tokenised here; names are tokenizer_config.json's.
+HttpAnswer Server::Impl::tokenizer_info() const {
+    const auto text = [&](std::optional<int32_t> id) {
+        return id ? Json(model.tokenizer->token_text(*id)) : Json();
+    };
+    return json_answer({{"bos_token", text(model.tokenizer->bos_id())},
+                        {"eos_token", text(model.tokenizer->eos_id())},
+                        {"model_max_length", model.context}});
 }
 
 HttpAnswer Server::Impl::tokenize(const Json& body) const {

@@ -22,6 +22,8 @@ struct ServerOptions {
     uint16_t port = 0;    // 0: a free one
     std::string api_key;  // empty: none is asked for
     HttpLimits limits;
+    // A pass that lasts longer than this, and than 20 usual ones, does not end, for /health.
+    double wedged_seconds = 30;
     // Of /v1/plan, made when it is asked for: the plan as JSON, and for browsers as a page.
     std::function<std::string()> plan_json, plan_page;
 };

@@ -167,6 +167,15 @@ TEST_CASE("a call that is wrong, or asks for what is not done, names its field",
     CHECK_THAT(too_long.message, Contains("65 tokens exceed the context of 64"));
 }
 
+TEST_CASE("likeliest tokens of a chat go with log-probabilities alone", "[tools][serve]") {
+    const Bundled bundled;
+    const ApiError error = error_of([&] {
+        parse_chat(R"({"messages": [{"role": "user", "content": "Hi"}], "top_logprobs": 2})",
+                   bundled.model, 0);
+    });
+    CHECK(error.param == "top_logprobs");
+}
+
 TEST_CASE("a chat that is no list of texts is refused", "[tools][serve]") {
     const Bundled bundled;
     for (const std::string messages :

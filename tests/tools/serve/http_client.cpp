@@ -16,7 +16,7 @@
 namespace cleave::test {
 
 HttpClient::HttpClient(uint16_t port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const timeval patience{20, 0};
+    const timeval patience{200, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -40,7 +40,7 @@ bool HttpClient::fill() {
     char bytes[4096];
     const ssize_t got = recv(socket_, bytes, sizeof bytes, 0);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        throw std::runtime_error("no answer within 20 s");
+        throw std::runtime_error("no answer within 200 s");
     if (got <= 0) return false;
     buffer_.append(bytes, static_cast<size_t>(got));
     return true;

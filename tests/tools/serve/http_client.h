@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client that tests write bytes with and read bytes from: one connection to 127.0.0.1, 20 s at
+// A client that tests write bytes with and read bytes from: one connection to 127.0.0.1, 200 s at
 // most for each answer.
 #pragma once
 

@@ -45,7 +45,7 @@ public:
     }
     bool wait() {
         std::unique_lock lock(mutex_);
-        return changed_.wait_for(lock, 20s, [&] { return times_ > 0; });
+        return changed_.wait_for(lock, 200s, [&] { return times_ > 0; });
     }
     int times() {
         const std::lock_guard lock(mutex_);

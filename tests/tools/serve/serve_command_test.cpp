@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <future>
 #include <optional>
 #include <thread>
@@ -30,9 +31,10 @@ class ServeProcess {
 public:
     explicit ServeProcess(const std::string& devices = "host",
                           const std::vector<std::string>& more = {}) {
-        std::vector<std::string> arguments{CLEAVE_BINARY, "serve",     bundled_model().string(),
-                                           "--port",      "0",         "--devices",
-                                           devices,       "--context", "256"};
+        std::vector<std::string> arguments{CLEAVE_BINARY, "serve", bundled_model().string(),
+                                           "--port", "0", "--devices", devices, "--context", "256",
+                                           // Beside other tests a second thread waits for a core.
+                                           "--threads", "1"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         std::vector<char*> pointers;
         for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -79,11 +81,11 @@ public:
         REQUIRE(at != std::string::npos);
         return std::stod(text.substr(text.find("} ", at) + 2));
     }
-    // 20 s at most.
+    // For minutes at most.
     template <class Holds>
     void wait_until(const std::string& name, Holds&& holds) const {
         bool is_so = false;
-        for (int i = 0; i < 4000 && !(is_so = holds(metric(name))); ++i)
+        for (int i = 0; i < 40'000 && !(is_so = holds(metric(name))); ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
         INFO(name);
         REQUIRE(is_so);
@@ -272,8 +274,11 @@ TEST_CASE("what a server knows of itself is at its routes", "[tools][serve]") {
     CHECK(server.get("/health")["status"] == "ok");
     CHECK(server.get("/v1/models")["data"][0]["id"] == "bundled");
     CHECK(server.get("/v1/plan").contains("devices"));
+    CHECK(server.metric("decode_pass_seconds_predicted") > 0);
     HttpClient client(server.port());
     CHECK_THAT(client.get("/v1/plan", "Accept: text/html\r\n").body, Contains("<html"));
+    CHECK(server.get("/tokenizer_info")["bos_token"] == "<s>");
+    CHECK(server.get("/tokenizer_info")["eos_token"] == "</s>");
     const Json ids = server.post("/tokenize", {{"prompt", "A dog and a cat"}});
     CHECK(ids["count"] == ids["tokens"].size());
     CHECK(server.post("/detokenize", {{"tokens", ids["tokens"]}})["prompt"] == "A dog and a cat");
@@ -292,6 +297,58 @@ TEST_CASE("what a server knows of itself is at its routes", "[tools][serve]") {
     CHECK(far.status == 400);
     CHECK_THAT(far.body, Contains("256"));
     CHECK(client.get("/health").status == 200);
+}
+
+TEST_CASE("OpenAI's own package, and clients that leave or read late, have what they ask for",
+          "[tools][serve]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP("CLEAVE_TEST_PYTHON names no Python (tools/test sets it)");
+    const std::string prompt = "Once upon a time";
+    const ServeProcess server("host", {"--api-key", "secret"});
+    const CommandResult client =
+        run_program({"env", "PYTHONDONTWRITEBYTECODE=1", python,
+                     (source_root() / "tests/tools/serve/openai_client.py").string(),
+                     std::to_string(server.port()), "secret", prompt, text_of_run(prompt, 30)});
+    INFO(client.error);
+    CHECK(client.output.empty());
+    CHECK(client.exit_code == 0);
+}
+
+TEST_CASE("whatever is sent to a route is answered as openapi.json says, and never by a 5xx",
+          "[tools][serve]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP("CLEAVE_TEST_PYTHON names no Python (tools/test sets it)");
+    const ServeProcess server("host", {"--api-key", "secret"});
+    const TemporaryFolder folder;  // where it may leave its own cache
+    const std::string checks =
+        "not_a_server_error,status_code_conformance,response_schema_conformance,"
+        "content_type_conformance,ignored_auth";
+    const CommandResult client = run_program({"env",
+                                              "-C",
+                                              folder.path().string(),
+                                              "PYTHONDONTWRITEBYTECODE=1",
+                                              python,
+                                              "-m",
+                                              "schemathesis.cli",
+                                              "run",
+                                              (source_root() / "tools/serve/openapi.json").string(),
+                                              "--url",
+                                              fmt::format("http://127.0.0.1:{}", server.port()),
+                                              "-H",
+                                              "Authorization: Bearer secret",
+                                              "--phases",
+                                              "coverage,fuzzing",
+                                              "--max-examples",
+                                              "5",
+                                              "--no-color",
+                                              "--generation-deterministic",
+                                              "--request-timeout",
+                                              "200",
+                                              "--checks",
+                                              checks});
+    INFO(client.output << client.error);
+    CHECK(client.exit_code == 0);
+    CHECK(server.get("/health")["status"] == "ok");
 }
 
 TEST_CASE("a full queue is told to come again, and those in it are served", "[tools][serve]") {
