@@ -86,7 +86,7 @@ void table(const Flags& flags) {
         return flags.rows.empty() || std::ranges::find(flags.rows, name) != flags.rows.end();
     };
     std::vector<Row> groups;
-    if (wanted("groups")) groups.push_back(bench::groups_in_flight(model, flags.rounds));
+    if (wanted("groups")) groups = bench::groups_in_flight(model, flags.rounds);
     fmt::print("{:<26} {:>7} {:>17} {:>16}\n", "ratio", "median", "rounds", "goal");
     for (const Row& row : groups) print(row);
     bench::Served served(model);

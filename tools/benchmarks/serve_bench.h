@@ -100,6 +100,6 @@ std::vector<Row> beside_llama_cpp(Served& served, const std::string& folder, int
 
 // Groups of sequences in flight on a pipeline of two, as a table; the row is of `sequences` with
 // half of the cores a stage.
-Row groups_in_flight(const ServeModel& model, int rounds);
+std::vector<Row> groups_in_flight(const ServeModel& model, int rounds);
 
 }  // namespace cleave::bench

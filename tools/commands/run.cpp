@@ -15,6 +15,7 @@
 #include "runtime/base/thread_team.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/forecast.h"
+#include "runtime/engine/engine.h"
 #include "runtime/engine/replay.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/score.h"
