@@ -102,6 +102,24 @@ TEST_CASE("an export of one file is printed without -o, and others ask for a fol
                Catch::Matchers::Contains("--weights random"));
 }
 
+TEST_CASE("an export whose tool has no scales of keys and values refuses caches that have them",
+          "[tools]") {
+    const std::string model = (source_root() / "models" / "bundled" / "model.onnx").string();
+    TemporaryFolder folder;
+    const fs::path out = folder.path() / "out";
+    for (const char* format : {"ort", "ort-collectives", "tensorrt", "iree"})
+        for (const char* dtype : {"int8", "f8e4m3"}) {
+            INFO(format << " " << dtype);
+            const CommandResult refused =
+                run_cleave({"export", model, "--devices", "sim:h100[0-1]", "--tp", "2",
+                            "--kv-dtype", dtype, "--format", format, "-o", out.string()});
+            CHECK(refused.exit_code == 1);
+            CHECK_THAT(refused.error,
+                       Catch::Matchers::Contains(dtype) && Catch::Matchers::Contains("--kv-dtype"));
+            CHECK(!fs::exists(out));
+        }
+}
+
 TEST_CASE(
     "TensorRT's rank models give our logits when each collective does what its attributes say",
     "[tools]") {
