@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kIsolate = 0;  // the sanitizer refuses RTLD_DEEPBIND, which would go past its malloc
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kIsolate = 0;  // sanitizers refuse RTLD_DEEPBIND, which would go past their malloc
 #else
 constexpr int kIsolate = RTLD_DEEPBIND;
 #endif

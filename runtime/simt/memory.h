@@ -10,9 +10,15 @@
 
 namespace cleave::runtime::simt {
 
-inline constexpr uint64_t kSlotBase =
-    0x100000000000;  // above what Linux maps by itself on x86-64, below stacks
+#ifdef __SANITIZE_THREAD__
+// The low of the three ranges that the sanitizer leaves to programs on x86-64.
+inline constexpr uint64_t kSlotBase = 0x100000000;
+inline constexpr uint32_t kNumSlots = 126;
+#else
+// Above what Linux maps by itself on x86-64, below stacks.
+inline constexpr uint64_t kSlotBase = 0x100000000000;
 inline constexpr uint32_t kNumSlots = 4096;
+#endif
 inline constexpr uint64_t kSlotBytes = uint64_t{1} << 32;
 inline constexpr uint64_t kSlotMargin = 65536;  // before an allocation: negative indices fall here
 
