@@ -57,16 +57,17 @@ public:
         if (control_.note) control_.note(note);
     }
 
-private:
-    static int64_t now_ns() {
-        return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-    }
-
+    // InternalError unless `plan` is sound after `pass`.
     static void prove(std::string_view pass, const Plan& plan) {
         const std::vector<Violation> found = find_violations(plan);
         CLEAVE_CHECK(found.empty())
             << pass << " left a plan that is not sound: " << found.front().rule << ": "
             << found.front().message;
+    }
+
+private:
+    static int64_t now_ns() {
+        return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
     }
 
     const PassControl& control_;
@@ -262,7 +263,7 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
         plan.prediction.lower_bound_ns =
             lower_bound_ns(analysis, machine, workload, options.objective);
     });
-    pass("verify", [&] { verify_plan(plan); });
+    pass("verify", [&] { Passes::prove("planning", plan); });
     return plan;
 }
 

@@ -106,6 +106,20 @@ void check_dtype(const Graph& graph, const Workload& w) {
                         importer::weight_dtype_names());
 }
 
+// What has no bytes has no buffer, and steps are proved by their buffers.
+void check_values(const Graph& graph) {
+    for (const Op& op : graph.ops)
+        for (const ValueId id : op.outputs) {
+            const Value& value = graph.value(id);
+            const auto is_zero = [](const importer::Dim& dim) { return dim.value == 0; };
+            if (std::none_of(value.shape.begin(), value.shape.end(), is_zero)) continue;
+            throw UserError(
+                "operator '{}' ({}): its result '{}' has no elements, and only values that have "
+                "some can be planned; remove the operator from the model",
+                op.name, onnx_op_type(op), value.name);
+        }
+}
+
 Shape check_shape(const Machine& machine, const PlanOptions& o) {
     auto devices = static_cast<int>(machine.devices.size());
     Shape shape{o.tensor_parallel, o.pipeline_stages, {}};
@@ -152,6 +166,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
         throw UserError(
             "no devices to plan for; give some with $devices, for example $devices host[0-3]");
     if (graph.ops.empty()) throw UserError("{}: the graph has no operators", graph.name);
+    check_values(graph);
     check_workload(graph, workload);
     check_dtype(graph, workload);
     check_limits(analysis, machine, workload);

@@ -464,6 +464,24 @@ TEST_CASE("a saved plan runs as it is and gives the tokens of a fresh one", "[to
     expect_refused({"run", plan, "--devices", "host", "--input-ids", "1"}, {".plan"});
 }
 
+TEST_CASE("a plan that reads files outside its folder names where they are", "[tools]") {
+    TemporaryFolder models, plans;
+    const std::string model = write_tiny(models);
+    const auto error_of = [&](const fs::path& plan) {
+        REQUIRE(run_cleave({"plan", model, "--devices", "host", "-o", plan.string()}).exit_code ==
+                0);
+        const CommandResult run =
+            run_cleave({"run", plan.string(), "--input-ids", "1", "--max-new-tokens", "1"});
+        REQUIRE(run.exit_code == 0);
+        return run.error;
+    };
+    CHECK_THAT(error_of(plans.path() / "far.plan"),
+               Catch::Matchers::Contains("far.plan: reads weights from " +
+                                         fs::canonical(model).parent_path().string()));
+    CHECK_THAT(error_of(fs::path(model).parent_path() / "near.plan"),
+               !Catch::Matchers::Contains("reads weights"));
+}
+
 TEST_CASE("a plan is the same byte for byte when it is made again", "[tools]") {
     std::vector<std::string> arguments{"plan", "llama-3-8b", "--devices", "sim:l40s[0-2]",
                                        "--json"};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "runtime/base/errors.h"
 #include "tools/cli/context_limit.h"
 #include "tools/cli/suggest.h"
+#include "tools/cli/terminal.h"
 
 namespace cleave::tools {
 namespace {
@@ -126,6 +128,18 @@ LoadedModel from_plan(const fs::path& path) {
 void make_paths_absolute(importer::Graph& graph) {
     if (!graph.path.empty()) graph.path = fs::absolute(graph.path).string();
     for (importer::SourceFile& file : graph.files) file.path = fs::absolute(file.path).string();
+}
+
+void name_weight_folders(const ModelFlags& flags, const planner::Plan& plan) {
+    if (fs::path(flags.model).extension() != ".plan") return;
+    std::error_code error;
+    const fs::path own = fs::weakly_canonical(flags.model, error).parent_path();
+    std::set<std::string> folders;
+    for (const importer::SourceFile& file : plan.graph.files) {
+        const fs::path folder = fs::weakly_canonical(file.path, error).parent_path();
+        if (folder != own) folders.insert(folder.string());
+    }
+    if (!folders.empty()) say("{}: reads weights from {}\n", flags.model, fmt::join(folders, ", "));
 }
 
 LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {

@@ -26,6 +26,10 @@ struct LoadedModel {
 // supported.
 LoadedModel load_model(const ModelFlags& flags, const std::string& dtype);
 
+// Where `flags` names a .plan file, from which `plan` is: says on standard error which folders
+// beside the file's own it reads weights from. A plan names its files by path, anywhere.
+void name_weight_folders(const ModelFlags& flags, const planner::Plan& plan);
+
 // Paths of the graph's files as seen from anywhere, for plans that are saved.
 void make_paths_absolute(importer::Graph& graph);
 

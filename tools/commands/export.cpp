@@ -42,6 +42,7 @@ void run_export(const ExportArguments& flags) {
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers);
+    name_weight_folders(flags.model, plan);
     planner::ExportResult result = planner::export_plan(exporter, plan);
     for (std::string& what : result.not_expressed) what = spell_for_command_line(what);
     if (flags.output.empty()) return print_single(flags, result);

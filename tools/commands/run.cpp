@@ -15,7 +15,6 @@
 #include "runtime/base/thread_team.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/forecast.h"
-#include "runtime/engine/engine.h"
 #include "runtime/engine/replay.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/score.h"
@@ -86,7 +85,10 @@ planner::Plan make_run_plan(const RunArguments& flags, Ready& ready) {
     }
     const bool generates = flags.score_file.empty() && flags.serve.trace.empty();
     if (!ready.model.plan && !generates && plan.replicas.empty()) plan.replicas = "1";
-    return plan_from_flags(std::move(ready.model), plan, flags.run, workload, flags.drivers);
+    planner::Plan made =
+        plan_from_flags(std::move(ready.model), plan, flags.run, workload, flags.drivers);
+    name_weight_folders(flags.model, made);
+    return made;
 }
 
 void check_lengths(const RunArguments& flags, const planner::Plan& plan,

@@ -56,6 +56,15 @@ TEST_CASE("opaque operators are cut into stages and never split", "[planner]") {
                  Contains("$tensor_parallel 3") && Contains("'op0' (ai.onnx.Conv)"));
 }
 
+TEST_CASE("a result without elements is refused with its operator's name", "[planner]") {
+    Graph graph = opaque_chain(3);
+    graph.values[graph.ops[1].outputs[0].index()].shape.back() = importer::Dim(0);
+    REQUIRE_THAT(test::user_error([&] {
+                     make_plan(graph, build_machine(parse_devices("sim:h100"), {}), {}, {});
+                 }),
+                 Contains("'op1' (ai.onnx.Conv)") && Contains("'v1' has no elements"));
+}
+
 TEST_CASE("an opaque operator's initializers may be numbers, of any type", "[planner]") {
     Graph graph = opaque_chain(2);
     importer::Weight number;
