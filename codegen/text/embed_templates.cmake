@@ -4,7 +4,7 @@
 string(REPLACE "," ";" FILES "${FILES}")
 set(text "// Written by codegen/text/embed_templates.cmake from codegen/templates.\n")
 string(APPEND text "#include \"codegen/text/embedded_templates.h\"\n\nnamespace cleave::codegen {\n\n")
-string(APPEND text "std::span<const EmbeddedFile> embedded_templates() {\n    static constexpr EmbeddedFile kFiles[] = {\n")
+string(APPEND text "std::span<const EmbeddedFile> embedded_templates() {\n    static const EmbeddedFile kFiles[] = {\n")
 foreach(file IN LISTS FILES)
     file(READ ${ROOT}/${file} body)
     string(APPEND text "        {\"${file}\", R\"__template__(${body})__template__\"},\n")
