@@ -97,9 +97,15 @@ int32_t stored(Index<Tag> id) {
     return id.value;
 }
 
+// No quantity of a plan comes near; sums of some of them stay in 64 bits.
+inline constexpr int64_t kLargestNumber = int64_t{1} << 56;
+
 template <class In, class Out>
     requires std::is_arithmetic_v<Out>
 void take(In value, Out& out) {
+    if constexpr (std::is_same_v<In, int64_t>)
+        if (value > kLargestNumber || value < -kLargestNumber)
+            throw UserError("it holds {} where numbers end at {}", value, kLargestNumber);
     out = value;
 }
 inline void take(const std::string& text, std::string& out) { out = text; }

@@ -40,7 +40,18 @@ constexpr auto kLast<Path> = Path::kVendor;
 template <>
 constexpr auto kLast<CollectiveOp> = CollectiveOp::kAllGather;
 
-FIELDS(Range, Range, begin, end)
+FIELDS_AS(put_fields, take_fields, Range, Range, begin)
+static void put(const Range& range, pb::Range* out) {
+    put_fields(range, out);
+    out->set_end(range.end);
+}
+static void take(const pb::Range& in, Range& range) {
+    take_fields(in, range);
+    if (in.end() == kWhole)
+        range.end = kWhole;
+    else
+        take(in.end(), range.end);
+}
 
 // ---- The graph
 
@@ -75,7 +86,16 @@ FIELDS(GatedActivationAttrs, GatedActivationAttrs, activation)
 FIELDS(ScaleAttrs, ScaleAttrs, factor, softcap)
 FIELDS(OpaqueAttrs, OpaqueAttrs, domain, op_type, flops, bytes, reason)
 FIELDS(TensorOperand, TensorOperand, name, index, dtype, shape)
-FIELDS(TensorAttribute, TensorAttribute, name, integers, reals)
+FIELDS_AS(put_fields, take_fields, TensorAttribute, TensorAttribute, name, reals)
+static void put(const TensorAttribute& attribute, pb::TensorAttribute* out) {
+    put_fields(attribute, out);
+    out->mutable_integers()->Assign(attribute.integers.begin(), attribute.integers.end());
+}
+// Any number: ONNX has the largest as the end of a Slice.
+static void take(const pb::TensorAttribute& in, TensorAttribute& attribute) {
+    take_fields(in, attribute);
+    attribute.integers.assign(in.integers().begin(), in.integers().end());
+}
 FIELDS(TensorAttrs, TensorAttrs, op_type, operands, results, attributes, flops)
 
 static void put(const OpAttrs& attrs, pb::Op* out) {

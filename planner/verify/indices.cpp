@@ -170,6 +170,10 @@ void Indices::graph() {
 }
 
 void Indices::placement() {
+    for (const Link& link : plan_.machine.links) {
+        device(link.from, "a link");
+        device(link.to, "a link");
+    }
     for (const Stage& s : plan_.stages) {
         for (DeviceId d : s.devices) device(d, "a stage");
         id(s.first_op, plan_.graph.ops, "a stage", "operator");

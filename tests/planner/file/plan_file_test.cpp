@@ -129,6 +129,16 @@ TEST_CASE("what is no plan is refused by its name, with the fix", "[planner]") {
     CHECK(has(refused(serialize_plan(other)), "the plan is of graph 0123"));
 }
 
+TEST_CASE("a plan with a number near the ends of 64 bits is refused", "[planner]") {
+    for (const int64_t number : {INT64_MAX, INT64_MIN, INT64_MAX / 4}) {
+        Plan plan = hand_plan({{0}});
+        plan.memory.at(0).capacity = number;
+        const std::string bytes = serialize_plan(plan);
+        CHECK(has(user_error([&] { parse_plan(bytes, "some.file"); }),
+                  "some.file: the plan is damaged: it holds " + std::to_string(number)));
+    }
+}
+
 TEST_CASE("a damaged plan is refused or verified, and never crashes", "[planner]") {
     std::mt19937 random(1);
     int parsed = 0, refused = 0;

@@ -498,6 +498,12 @@ std::vector<Mutation> whole_mutations() {
              c->group.back() = DeviceId(p.machine.devices.size());
              return true;
          }},
+        {"a link is of a device that is not declared", "device",
+         [](Plan& p) {
+             if (p.machine.links.empty()) return false;
+             p.machine.links.back().to = DeviceId(p.machine.devices.size());
+             return true;
+         }},
         {"a step runs on a device that is not declared", "device",
          [](Plan& p) {
              find_kernel(p.decode, KernelKind::kAttention)->device =
