@@ -18,14 +18,13 @@
 #include "runtime/engine/replay.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/score.h"
-#include "runtime/text/stop_matcher.h"
-#include "runtime/text/stream_decoder.h"
 #include "tools/cli/files.h"
 #include "tools/cli/logit_check.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/prompts.h"
 #include "tools/cli/sampling_flags.h"
 #include "tools/cli/terminal.h"
+#include "tools/cli/text_stream.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/opened_replicas.h"
 #include "tools/commands/run_tensors.h"
@@ -148,40 +147,6 @@ OpenedReplicas open_replicas(const planner::Plan& plan, RunArguments flags) {
     for (planner::Plan& one : opened.plans) opened.sessions.push_back(open_session(one, flags));
     return opened;
 }
-
-// Streams text as tokens come, and ends a sequence at a stop text. Its result is the text before
-// that.
-class TextStream {
-public:
-    TextStream(const runtime::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
-               const std::vector<std::string>& stops, bool print)
-        : decoder_(tokenizer), matcher_(stops), print_(print) {
-        decoder_.prime(prompt);
-    }
-
-    bool push(int32_t token) {
-        take(matcher_.push(decoder_.push(token)));
-        return !matcher_.found();
-    }
-    void finish() {
-        take(matcher_.push(decoder_.finish()));
-        take(matcher_.finish());
-    }
-    const std::string& text() const { return text_; }
-
-private:
-    void take(const std::string& piece) {
-        text_ += piece;
-        if (!print_ || piece.empty()) return;
-        show_generated(piece);
-        flush_output();
-    }
-
-    runtime::StreamDecoder decoder_;
-    runtime::StopMatcher matcher_;
-    bool print_;
-    std::string text_;
-};
 
 void write_logits(const std::string& path, const std::vector<runtime::SequenceResult>& sequences) {
     std::vector<float> all;
