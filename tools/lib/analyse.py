@@ -28,7 +28,17 @@ import cpp_text
 
 # Sources of other builds: whose flags they are analysed with.
 FLAGS_OF = {
-    "tests/fuzz/import_fuzzer.cpp": "tests/fuzz/write_seeds.cpp",
+    **{
+        f"tests/fuzz/{name}.cpp": "tests/fuzz/write_seeds.cpp"
+        for name in (
+            "harness",
+            "import_fuzzer",
+            "json_fuzzer",
+            "mutate_message",
+            "plan_fuzzer",
+            "text_fuzzer",
+        )
+    },
     "codegen/compile/llvm_static/absent_parts.cpp": "codegen/compile/llvm/load.cpp",
 }
 # Files that cannot be compiled here, with the reason.
