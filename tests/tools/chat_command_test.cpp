@@ -4,6 +4,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -51,6 +52,15 @@ public:
 
     void type(const std::string& text) {
         REQUIRE(write(terminal_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+    }
+    // Until Ctrl-C is a key and no signal: the prompt is shown a moment before.
+    void wait_for_keys() const {
+        termios mode{};
+        mode.c_lflag = ISIG;
+        while ((mode.c_lflag & ISIG) != 0) {
+            REQUIRE(tcgetattr(terminal_, &mode) == 0);
+            usleep(1000);
+        }
     }
     // What is shown until `end` is.
     std::string read_until(const std::string& end) {
@@ -117,6 +127,7 @@ TEST_CASE("a chat that its context has no room for says how to go on", "[tools]"
 TEST_CASE("Ctrl-C ends an answer, drops a line that is typed, and leaves the chat", "[tools]") {
     Terminal terminal;
     terminal.read_until("> ");
+    terminal.wait_for_keys();
     terminal.type("not this\x03");
     terminal.read_until("> ");
     terminal.type(kQuestion + "\n");

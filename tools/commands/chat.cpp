@@ -32,13 +32,13 @@ struct ChatArguments {
     int64_t max_new_tokens = 0;  // 0: what the context leaves
 };
 
-// Ctrl-C ends the answer that is being written.
+// Ctrl-C ends the answer that is being written. Set also by one that comes between the line and its
+// answer.
 std::atomic<bool> is_interrupted{false};
 
 class AnswerSignal {
 public:
     AnswerSignal() {
-        is_interrupted = false;
         struct sigaction action = {};
         action.sa_handler = [](int) { is_interrupted = true; };
         sigaction(SIGINT, &action, &old_);
@@ -111,7 +111,6 @@ public:
 
 private:
     std::string answer(runtime::EngineRequest request) {
-        const AnswerSignal signal;
         Answer answer;
         const runtime::EngineAdmission admission = engine_.add(
             std::move(request), [&](const runtime::EngineEvent& event) { answer.take(event); });
@@ -138,8 +137,13 @@ private:
 };
 
 void converse(Conversation& conversation) {
+    const AnswerSignal signal;
     LineReader lines("> ");
-    while (const auto line = lines.next()) {
+    const auto next = [&] {
+        is_interrupted = false;
+        return lines.next();
+    };
+    while (const auto line = next()) {
         if (line->find_first_not_of(" \t") == std::string::npos) continue;
         if (*line == "/exit") return;
         if (*line == "/reset")
@@ -149,6 +153,8 @@ void converse(Conversation& conversation) {
         else
             conversation.say(*line);
     }
+    // While a line was read that nobody types.
+    if (is_interrupted) throw Cancelled();
 }
 
 void run_chat(ChatArguments flags) {
