@@ -130,6 +130,7 @@ TEST_CASE("Ctrl-C ends an answer, drops a line that is typed, and leaves the cha
     terminal.wait_for_keys();
     terminal.type("not this\x03");
     terminal.read_until("> ");
+    terminal.wait_for_keys();
     terminal.type(kQuestion + "\n");
     terminal.read_until("\r\n");  // the line's echo; the answer follows
     terminal.type("\x03");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -41,6 +42,9 @@ public:
     AnswerSignal() {
         struct sigaction action = {};
         action.sa_handler = [](int) { is_interrupted = true; };
+        // On a terminal Ctrl-C is a key while a line is typed: what the signal meets there is
+        // output, which must not be lost. Elsewhere it has to end the wait for a line.
+        if (isatty(STDIN_FILENO) != 0) action.sa_flags = SA_RESTART;
         sigaction(SIGINT, &action, &old_);
     }
     ~AnswerSignal() { sigaction(SIGINT, &old_, nullptr); }
