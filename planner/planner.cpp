@@ -150,31 +150,54 @@ bool keeps_limits(const PlanOptions& o, const Serving& s) {
            (o.max_tpot_ns == 0 || s.tpot_ns <= o.max_tpot_ns);
 }
 
-// The plan for the most users of a part for whom there is KV and who keep the limits, or, where a
-// single one does not, for that one. `plan_for` a number of users, nothing where it does not fit.
-std::optional<Found> plan_most_users(const PlanOptions& options,
+// The plan of a part for the number of users that gives most tokens: at most as many as there is KV
+// for and as keep the limits, or one, where not even one does. `plan_for` a number of users,
+// nothing where it does not fit.
+std::optional<Found> plan_best_users(const PlanOptions& options,
                                      const std::function<std::optional<Found>(int64_t)>& plan_for) {
     constexpr int64_t kMostUsers = 4096;  // of a replica: engines hold about a thousand
     constexpr int64_t kFine = 64;         // a part in so many is not searched for
     std::optional<Found> best = plan_for(1);
     if (!best || !keeps_limits(options, best->plan.prediction.serving)) return best;
-    int64_t too_many = kMostUsers + 1;
-    for (int64_t users = 1;;) {
-        // A plan that holds more than it was made for says how many it would hold.
-        const std::optional<KvBound> bound = kv_bound(best->plan);
-        const int64_t context = best->plan.workload.blocks_per_slot() * kKvBlock;
-        const int64_t held = bound ? kv_tokens(bound->num_blocks) / context : users;
+    const auto held_by = [](const Plan& plan) {
+        const std::optional<KvBound> bound = kv_bound(plan);
+        return bound ? kv_tokens(bound->num_blocks) / (plan.workload.blocks_per_slot() * kKvBlock)
+                     : plan.workload.batch;
+    };
+    int64_t held = held_by(best->plan), users = 1, too_many = kMostUsers + 1;
+    const auto try_users = [&](int64_t number) {
+        std::optional<Found> found = plan_for(number);
+        if (!found || !keeps_limits(options, found->plan.prediction.serving)) return false;
+        held = held_by(found->plan);
+        if (tokens_per_second(found->plan) > tokens_per_second(best->plan)) best = std::move(found);
+        return true;
+    };
+    for (;;) {  // A plan that holds more than it was made for says how many it would hold.
         const int64_t next =
             too_many > kMostUsers ? std::min(held, kMostUsers) : users + (too_many - users) / 2;
-        if (next - users <= users / kFine) return best;
-        std::optional<Found> found = plan_for(next);
-        if (found && keeps_limits(options, found->plan.prediction.serving)) {
-            best = std::move(found);
-            users = next;
-        } else {
-            too_many = next;
-        }
+        if (next - users <= users / kFine) break;
+        (try_users(next) ? users : too_many) = next;
     }
+    for (const int64_t eighths : {6, 4, 2, 1})  // the most are not always the fastest
+        if (users * eighths / 8 > 1) try_users(users * eighths / 8);
+    // The most users of any shape need not be those that the fastest one holds.
+    for (int64_t last = 0; last != best->plan.workload.batch;) {
+        last = best->plan.workload.batch;
+        if (const int64_t full = std::min(held_by(best->plan), kMostUsers); full > last)
+            try_users(full);
+    }
+    return best;
+}
+
+// Whether its stages are of one width and cut no layer in two.
+bool is_regular(const Plan& plan) {
+    for (size_t s = 1; s < plan.stages.size(); ++s) {
+        const Stage &before = plan.stages[s - 1], &stage = plan.stages[s];
+        if (stage.devices.size() != before.devices.size()) return false;
+        if (before.last_layer >= before.first_layer && stage.first_layer == before.last_layer)
+            return false;
+    }
+    return true;
 }
 
 [[noreturn]] void refuse_limits(const PlanOptions& o, const Serving& s) {
@@ -198,6 +221,10 @@ Plan plan_replicas(const Model& model, const Machine& machine, const Workload& w
     std::optional<Found> best, outside;  // that keep the limits; that come nearest
     const std::vector<std::string>* spare = nullptr;
     std::vector<ScoredReplicas> others;  // and the best
+    size_t chosen = 0;
+    double most_worth = 0;
+    // Stages of several widths, or that cut a layer, are harder to run: they must gain as much.
+    constexpr double kOddMustGain = 1.03;
     const auto plan_on = [&](const Machine& part, int64_t users, bool must_fit) {
         Workload share = workload;
         share.batch = users;
@@ -210,7 +237,7 @@ Plan plan_replicas(const Model& model, const Machine& machine, const Workload& w
             return plan_on(division.parts.front(), users, false);
         };
         std::optional<Found> found = options.most_users
-                                         ? plan_most_users(options, plan_for)
+                                         ? plan_best_users(options, plan_for)
                                          : plan_for(ceil_div(workload.batch, replicas));
         if (!found) continue;
         Plan& plan = found->plan;
@@ -223,8 +250,11 @@ Plan plan_replicas(const Model& model, const Machine& machine, const Workload& w
             continue;
         }
         if (replicas > 1) found->shape += fmt::format(" in {} replicas", replicas);
+        const double worth = tokens_per_second(plan) / (is_regular(plan) ? 1 : kOddMustGain);
         others.push_back({found->shape, plan.prediction.objective_ns, tokens_per_second(plan)});
-        if (best && tokens_per_second(best->plan) >= tokens_per_second(plan)) continue;
+        if (best && most_worth >= worth) continue;
+        most_worth = worth;
+        chosen = others.size() - 1;
         best = std::move(found);
         spare = &division.spare;
     }
@@ -233,7 +263,7 @@ Plan plan_replicas(const Model& model, const Machine& machine, const Workload& w
                 options.most_users ? 1 : ceil_div(workload.batch, std::ssize(all.back().parts)),
                 true);
     if (!best) refuse_limits(options, outside->plan.prediction.serving);
-    explain_replicas(others, *spare, best->plan);
+    explain_replicas(others, chosen, *spare, best->plan);
     return std::move(best->plan);
 }
 

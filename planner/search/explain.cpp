@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <set>
 
@@ -268,18 +269,22 @@ void explain(const Analysis& analysis, const Proposals& proposals,
     metis(proposals, scored, chosen, plan);
 }
 
-void explain_replicas(std::vector<ScoredReplicas> scored, const std::vector<std::string>& spare,
-                      Plan& plan) {
+void explain_replicas(std::vector<ScoredReplicas> scored, size_t chosen,
+                      const std::vector<std::string>& spare, Plan& plan) {
     if (!spare.empty())
         plan.why.binding +=
             fmt::format("; unused: {} (no equal part is left for them)", listed(spare));
+    const double rate = scored[chosen].tokens_per_second;
+    scored.erase(scored.begin() + static_cast<std::ptrdiff_t>(chosen));
     std::ranges::stable_sort(scored, std::greater<>(), &ScoredReplicas::tokens_per_second);
     std::vector<RunnerUp> others;
-    for (size_t i = 1; i < scored.size(); ++i)  // behind the plan itself
+    for (const ScoredReplicas& one : scored) {
+        const double fewer = 100 * (1 - one.tokens_per_second / rate);
         others.push_back(
-            {scored[i].shape, scored[i].objective_ns,
-             fmt::format("{:.0f} tokens/s, {:.1f} % fewer", scored[i].tokens_per_second,
-                         100 * (1 - scored[i].tokens_per_second / scored[0].tokens_per_second))});
+            {one.shape, one.objective_ns,
+             fmt::format("{:.0f} tokens/s, {:.1f} % {}", one.tokens_per_second, std::abs(fewer),
+                         fewer < 0 ? "more, with unequal stages or a layer cut in two" : "fewer")});
+    }
     plan.why.runners_up.insert(plan.why.runners_up.begin(), others.begin(), others.end());
 }
 

@@ -19,13 +19,13 @@ void explain(const Analysis& analysis, const Proposals& proposals,
 void compare_heads(PlanBuilder& builder, Placement placement, Plan& plan);
 
 // Of a plan that may have replicas: devices of none, and what the best plans of other numbers of
-// replicas score. `scored` has the plan itself, too.
+// replicas score. `scored` has the plan itself at `chosen`.
 struct ScoredReplicas {
     std::string shape;  // "tp 4 x pp 1 in 2 replicas"
     int64_t objective_ns = 0;
     double tokens_per_second = 0;
 };
-void explain_replicas(std::vector<ScoredReplicas> scored, const std::vector<std::string>& spare,
-                      Plan& plan);
+void explain_replicas(std::vector<ScoredReplicas> scored, size_t chosen,
+                      const std::vector<std::string>& spare, Plan& plan);
 
 }  // namespace cleave::planner

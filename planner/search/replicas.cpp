@@ -83,23 +83,33 @@ std::vector<Devices> blocks_of(const Machine& machine, const Devices& kind, size
     return blocks;
 }
 
-// The machine in which what several parts use has the share of one.
-Machine with_shares(Machine machine, const std::vector<Devices>& parts) {
-    std::vector<size_t> part_of(machine.devices.size(), parts.size());
-    for (size_t p = 0; p < parts.size(); ++p)
-        for (DeviceId d : parts[p]) part_of[d.index()] = p;
+// Of those devices each; what several parts use has in each the share of one. Looks at a link once.
+std::vector<Machine> parts_of(const Machine& machine, const std::vector<Devices>& members) {
+    std::vector<size_t> part(machine.devices.size(), members.size());
+    for (size_t p = 0; p < members.size(); ++p)
+        for (DeviceId d : members[p]) part[d.index()] = p;
     std::vector<std::set<size_t>> users(machine.domains.size());
-    const auto use = [&](int domain, size_t part) {
-        if (domain >= 0 && part < parts.size()) users[static_cast<size_t>(domain)].insert(part);
+    const auto use = [&](int domain, size_t p) {
+        if (domain >= 0 && p < members.size()) users[static_cast<size_t>(domain)].insert(p);
     };
     for (size_t d = 0; d < machine.devices.size(); ++d)
-        use(machine.devices[d].memory_domain, part_of[d]);
-    for (const Link& link : machine.links)
-        if (part_of[link.from.index()] == part_of[link.to.index()])
-            use(link.domain, part_of[link.from.index()]);
+        use(machine.devices[d].memory_domain, part[d]);
+    std::vector<std::vector<Link>> inner(members.size());
+    for (const Link& link : machine.links) {
+        const size_t p = part[link.from.index()];
+        if (p != part[link.to.index()] || p == members.size()) continue;
+        inner[p].push_back(link);
+        use(link.domain, p);
+    }
+    Machine shared{machine.name, machine.devices, {}, machine.domains};
     for (size_t i = 0; i < users.size(); ++i)
-        machine.domains[i].bandwidth /= std::max<int64_t>(1, std::ssize(users[i]));
-    return machine;
+        shared.domains[i].bandwidth /= std::max<int64_t>(1, std::ssize(users[i]));
+    std::vector<Machine> parts;
+    for (size_t p = 0; p < members.size(); ++p) {
+        shared.links = std::move(inner[p]);
+        parts.push_back(part_of(shared, members[p]));
+    }
+    return parts;
 }
 
 Division divide(const Machine& machine, const std::vector<Devices>& kinds, size_t count) {
@@ -112,11 +122,8 @@ Division divide(const Machine& machine, const std::vector<Devices>& kinds, size_
     }
     Division division;
     std::set<DeviceId> used;
-    const Machine shared = with_shares(machine, members);
-    for (Devices& part : members) {
-        std::ranges::sort(part);
-        division.parts.push_back(part_of(shared, part));
-    }
+    for (Devices& part : members) std::ranges::sort(part);
+    division.parts = parts_of(machine, members);
     const Machine first = division.parts.front();
     for (size_t i = count; i-- > 0;)
         if (alike(first, division.parts[i]))

@@ -189,9 +189,13 @@ void Summary::serving() {
     if (const std::optional<KvBound> bound = kv_bound(plan_); bound && plan_.options.most_users) {
         const int64_t held =
             kv_tokens(bound->num_blocks) / kv_tokens(1 + plan_.workload.blocks_per_slot());
+        const PlanOptions& o = plan_.options;
+        const bool at_limit = (o.max_tpot_ns > 0 && s.tpot_ns > o.max_tpot_ns / 10 * 9) ||
+                              (o.max_ttft_ns > 0 && s.ttft_ns > o.max_ttft_ns / 10 * 9);
         text += held <= batch + batch / 32
                     ? fmt::format("; {} has KV for no more", name(bound->device))
-                    : fmt::format("; the limits allow no more, {} has KV for {} a replica",
+                    : fmt::format("; more would {}, {} has KV for {} a replica",
+                                  at_limit ? "not keep the limits" : "not be faster",
                                   name(bound->device), held);
     }
     entry("serves", text);

@@ -90,7 +90,8 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
                    "devices; default: auto, the planner chooses")
         ->check(number_or_auto(kMostDevices));
     app.add_option("--objective", flags.objective,
-                   "what the plan is best at: " + planner::objective_names())
+                   "what the plan is best at: latency, the time of a token (default); throughput, "
+                   "tokens/s of many users; memory, the fewest devices that hold the model")
         ->check(CLI::IsMember(objectives));
     app.add_option("--pin", flags.pins,
                    "WHAT=DEVICE, e.g. 'layers.0-15=cuda[0]' or embedding=host[0]; may be repeated")

@@ -92,6 +92,27 @@ TEST_CASE("shapes of 70B with 256 users give what their passes and groups in fli
     CHECK(speed(1, 1, 8) == Approx(3950).epsilon(0.005));
 }
 
+TEST_CASE("no forced shape or number of replicas beats the plan by more than 1 %, in 300 cases",
+          "[planner][slow]") {
+    Drawer drawer(61);
+    int cases = 0;
+    while (cases < 300) {
+        const std::string model =
+            drawer.one_of(std::array{"llama-3-8b", "llama-2-7b", "tinyllama-1.1b", "llama-3-70b"});
+        const std::string kind =
+            drawer.one_of(std::array{"h100", "a100-80", "rtx4090", "l40s", "mi300x", "b200"});
+        const Machine machine = machine_of(
+            fmt::format("sim:{}[0-{}]", kind, drawer.one_of(std::array{2, 3, 4, 6, 8}) - 1));
+        const int64_t users = drawer.one_of(std::array{1, 8, 24, 64, 200});
+        const Graph graph = graph_named(model);
+        const double forced = best_forced(graph, machine, users);
+        if (forced == 0) continue;  // nothing fits
+        ++cases;
+        INFO(model << " for " << users << " users on " << machine.name);
+        CHECK(tokens_per_second(plan_for_users(graph, machine, users)) >= 0.99 * forced);
+    }
+}
+
 TEST_CASE("the KV of all users that a throughput counts is in the account", "[planner]") {
     Drawer drawer(31);
     for (int i = 0; i < 60; ++i) {
@@ -139,7 +160,7 @@ TEST_CASE("without a number of users there are as many as the named device has K
     CHECK(plan.workload.batch <= held);
     CHECK(plan.workload.batch >= held - held / 16);
     CHECK(plan.prediction.serving.users == plan.num_replicas() * plan.workload.batch);
-    for (const int64_t users : {8, 32, 64})
+    for (const int64_t users : {8, 32, 64, 128, 140})
         CHECK(tokens_per_second(plan) >=
               0.99 * tokens_per_second(plan_for_users(graph, machine, users)));
     const std::string text = plan_to_text(plan);
@@ -169,6 +190,15 @@ TEST_CASE(
                                   {.replicas = 0, .most_users = true, .max_tpot_ns = 1'000'000});
                }),
                Contains("no plan keeps $max_tpot 1 for one user"));
+}
+
+TEST_CASE("unequal stages must gain 3 % over a shape that is regular", "[planner]") {
+    // Five stages of one and two devices give 1.7 % more than four replicas of two equal stages.
+    const Plan plan = plan_for_users(graph_named("llama-3-8b"), machine_of("sim:h100[0-7]"), 1,
+                                     {.replicas = 0, .most_users = true});
+    for (const Stage& stage : plan.stages)
+        CHECK(stage.devices.size() == plan.stages[0].devices.size());
+    CHECK(tokens_per_second(plan) >= 49'000);
 }
 
 TEST_CASE("more devices, or more users, never give fewer tokens", "[planner]") {
