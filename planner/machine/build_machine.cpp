@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "planner/machine/catalogue.h"
 #include "runtime/base/errors.h"
@@ -31,7 +32,9 @@ DeviceInfo sim_device(const DeviceSpec& spec) {
     d.model = model.name;
     d.index = spec.index;
     int node = spec.index / kDevicesPerNode;
-    d.host = node == 0 ? "localhost" : "node" + std::to_string(node);
+    d.host = !spec.machine.empty() ? spec.machine
+             : node == 0           ? "localhost"
+                                   : "node" + std::to_string(node);
     d.memory_bytes = model.memory_mib << 20;
     d.reserved_bytes = model.name == "host" ? kHostReserved : kGpuReserved;
     set_rates(model, d);
@@ -169,15 +172,15 @@ Link make_link(const Machine& machine, const HostCalibration& calibration,
 // device with an adapter of its own.
 std::vector<int> share_adapters(Machine& machine) {
     std::vector<int> domains(machine.devices.size(), -1);
-    std::map<std::pair<std::string, int>, int> cards;
+    std::map<std::tuple<std::string, std::string, int>, int> cards;
     for (size_t d = 0; d < machine.devices.size(); ++d) {
         const DeviceInfo& device = machine.devices[d];
         const CatalogueModel* model =
             device.kind == DeviceKind::kSim ? find_model(device.model) : nullptr;
         if (!model || model->dies_per_card < 2) continue;
         int card = device.index / model->dies_per_card;
-        auto [at, fresh] =
-            cards.try_emplace({device.model, card}, static_cast<int>(machine.domains.size()));
+        auto [at, fresh] = cards.try_emplace({device.host, device.model, card},
+                                             static_cast<int>(machine.domains.size()));
         if (fresh)
             machine.domains.push_back(
                 {fmt::format("network adapter of {} card {}", device.model, card),
@@ -212,6 +215,11 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
     std::map<std::pair<std::string, std::string>, int> sim_hosts;
     for (const DeviceSpec& spec : specs) {
         machine.name += (machine.name.empty() ? "" : ",") + spec.text;
+        if (spec.kind != DeviceKind::kSim && !spec.machine.empty())
+            throw UserError(
+                "{} is a device of '{}', which only a process there can describe; start one on "
+                "each host (mpirun -np 2 --host a,b cleave ...), or plan with sim:MODEL[0]@HOST",
+                spec.text, spec.machine);
         if (spec.kind == DeviceKind::kSim) {
             if (!find_model(spec.arch))
                 throw UserError("{}: the catalogue has no model '{}'; it has {}", spec.text,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The grammar of `--devices`: LIST = ENTRY {"," ENTRY}, ENTRY = KIND [":" ARCH] ["[" ITEMS "]"]
-// ["/" RANGE].
+// ["/" RANGE] ["@" HOST].
 #include "planner/machine/device_list.h"
 
+#include <algorithm>
 #include <charconv>
 #include <set>
+
+#include <fmt/ranges.h>
 
 #include "importer/graph/graph.h"
 #include "planner/machine/catalogue.h"
@@ -20,7 +23,8 @@ constexpr int kMaxDevices = 1024;
 constexpr std::string_view kGrammar =
     "supported: host, cuda, hip, simt:ARCH, sim:MODEL, null, each with an optional index list, for "
     "example "
-    "host[0-3], cuda[4,5], sim:h100[0-7], simt:gfx90a[0-1], cuda[0]/0-3";
+    "host[0-3], cuda[4,5], sim:h100[0-7], simt:gfx90a[0-1], cuda[0]/0-3, and of another machine "
+    "host[0]@b";
 
 // Splits at commas outside brackets.
 std::vector<std::string> split_entries(const std::string& text) {
@@ -76,31 +80,46 @@ Range parse_range(const std::string& item, const std::string& entry) {
 }
 
 struct Entry {
-    std::string text, kind, arch, items, logical;
+    std::string text, kind, arch, items, logical, machine;
 };
 
-// Cuts one entry at ':', '[', ']' and '/', each outside the brackets.
+// A host name (RFC 1123, section 2.1) or a rank.
+void check_machine(const Entry& entry) {
+    const auto allowed = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '-' || c == '.';
+    };
+    if (entry.machine.empty() || entry.machine.size() > 255 ||
+        !std::all_of(entry.machine.begin(), entry.machine.end(), allowed))
+        throw UserError(
+            "$devices: '{}' in '{}' is no host; behind the @ write a host's name or a rank's "
+            "number, for example host[0]@b or host[0]@1",
+            entry.machine, entry.text);
+}
+
+// Cuts one entry at ':', '[', ']', '/' and '@', each outside the brackets.
 Entry cut_entry(const std::string& text) {
     Entry entry;
     entry.text = text;
-    size_t open = text.find('['), close = text.find(']');
-    std::string head = text.substr(0, open), tail;
+    std::string where = text;
+    if (size_t at = text.rfind('@'); at != std::string::npos && text.find(']', at) == text.npos) {
+        entry.machine = text.substr(at + 1);
+        where.resize(at);
+        check_machine(entry);
+    }
+    size_t open = where.find('['), close = where.find(']');
+    std::string head = where.substr(0, open), tail;
     if (open != std::string::npos) {
-        entry.items = text.substr(open + 1, close - open - 1);
-        tail = text.substr(close + 1);
+        entry.items = where.substr(open + 1, close - open - 1);
+        tail = where.substr(close + 1);
         if (entry.items.empty())
             throw UserError(
                 "$devices: '{}' has an empty index list; write {}[0] or leave the brackets out",
                 text, head);
-    } else if (size_t at = head.find_first_of("/@"); at != std::string::npos) {
+    } else if (size_t at = head.find('/'); at != std::string::npos) {
         tail = head.substr(at);
         head.resize(at);
     }
-    if (tail.find('@') != std::string::npos || head.find('@') != std::string::npos)
-        throw UserError(
-            "$devices: '{}' names a device of another machine; the suffix @HOST is reserved and "
-            "this version runs on one machine only",
-            text);
     if (!tail.empty()) {
         if (tail[0] != '/' || tail.size() < 2)
             throw UserError("$devices: '{}' is not understood after the bracket in '{}'; {}", tail,
@@ -174,8 +193,9 @@ void append_device(std::vector<DeviceSpec>& specs, DeviceSpec spec, const Entry&
     std::string where = spec.index >= 0 ? std::to_string(spec.index) : spec.identity;
     std::string base =
         entry.kind + (entry.arch.empty() ? "" : ":" + entry.arch) + "[" + where + "]";
+    const std::string host = entry.machine.empty() ? "" : "@" + entry.machine;
     if (entry.logical.empty()) {
-        spec.text = base;
+        spec.text = base + host;
         specs.push_back(spec);
         return;
     }
@@ -188,7 +208,7 @@ void append_device(std::vector<DeviceSpec>& specs, DeviceSpec spec, const Entry&
     Range range = parse_range(entry.logical, entry.text);
     for (int64_t i = range.begin; i < range.end; ++i) {
         spec.logical = static_cast<int>(i);
-        spec.text = base + "/" + std::to_string(i);
+        spec.text = base + "/" + std::to_string(i) + host;
         specs.push_back(spec);
     }
 }
@@ -198,6 +218,7 @@ void expand_entry(std::vector<DeviceSpec>& specs, const Entry& entry) {
     spec.kind = parse_kind(entry);
     check_arch(entry, spec.kind);
     spec.arch = entry.arch;
+    spec.machine = entry.machine;
     if (entry.items.empty()) {
         append_device(specs, spec, entry);
         return;
@@ -238,6 +259,57 @@ std::vector<DeviceSpec> parse_devices(const std::string& text) {
             throw UserError("$devices {}: {} is given twice; each device can be used once", text,
                             spec.text);
     return specs;
+}
+
+namespace {
+
+// The number of the rank that `spec` names.
+size_t host_of(const DeviceSpec& spec, const std::vector<std::string>& hosts) {
+    size_t found = hosts.size();
+    for (size_t r = 0; r < hosts.size(); ++r)
+        if (hosts[r] == spec.machine || std::to_string(r) == spec.machine) found = r;
+    if (found == hosts.size())
+        throw UserError(
+            "$devices: {} is on '{}', which takes no part in this run; its hosts, by rank, are {}",
+            spec.text, spec.machine, fmt::join(hosts, ", "));
+    return found;
+}
+
+}  // namespace
+
+std::vector<DeviceSpec> devices_on_hosts(const std::vector<DeviceSpec>& specs,
+                                         const std::vector<std::string>& hosts) {
+    std::vector<DeviceSpec> placed;
+    for (size_t first = 0; first < specs.size();) {
+        if (!specs[first].machine.empty()) {
+            placed.push_back(specs[first]);
+            placed.back().machine = hosts[host_of(specs[first++], hosts)];
+            continue;
+        }
+        size_t end = first;
+        while (end < specs.size() && specs[end].machine.empty()) ++end;
+        for (const std::string& host : hosts)
+            for (size_t i = first; i < end; ++i) {
+                placed.push_back(specs[i]);
+                placed.back().machine = host;
+                placed.back().text += "@" + host;
+            }
+        first = end;
+    }
+    std::set<std::pair<std::string, std::string>> seen;
+    std::set<std::string> busy;
+    for (const DeviceSpec& spec : placed) {
+        busy.insert(spec.machine);
+        if (!seen.emplace(spec.machine, spec.text.substr(0, spec.text.rfind('@'))).second)
+            throw UserError("$devices: {} is given twice; each device can be used once", spec.text);
+    }
+    for (const std::string& host : hosts)
+        if (!busy.contains(host))
+            throw UserError(
+                "$devices has no device of the host '{}'; add one, for example host[0]@{}, or "
+                "start no rank there",
+                host, host);
+    return placed;
 }
 
 }  // namespace cleave::planner

@@ -17,11 +17,19 @@ struct DeviceSpec {
     int index = 0;
     std::string identity;  // UUID or PCI address when so chosen; then index is -1
     int logical = -1;      // cuda[0]/2: the logical device on one card
-    std::string text;      // canonical name
+    std::string machine;   // behind the @: the host that has it; empty: not said
+    std::string text;      // canonical name, "host[0]@b"
 };
 
-// "cuda[0],hip[0-7],host[0]"; "sim:h100[0-7]"; "cuda[0]/0-3". UserError names the entry for unknown
-// kinds, bad ranges, duplicates, and the reserved suffix @HOST.
+// "cuda[0],hip[0-7],host[0]"; "sim:h100[0-7]@a"; "cuda[0]/0-3". UserError names the entry for
+// unknown kinds, bad ranges, duplicates, and hosts that are no names.
 std::vector<DeviceSpec> parse_devices(const std::string& text);
+
+// The devices of a run on `hosts`, of which rank r is hosts[r]: each with one of them for its
+// machine. @HOST is a name or the number of a rank; entries without it hold on every host, those of
+// one host side by side. UserError for an absent host, for a host without devices, and for a device
+// that two entries name.
+std::vector<DeviceSpec> devices_on_hosts(const std::vector<DeviceSpec>& specs,
+                                         const std::vector<std::string>& hosts);
 
 }  // namespace cleave::planner
