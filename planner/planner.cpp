@@ -19,6 +19,7 @@
 #include "planner/search/nearest.h"
 #include "planner/search/refine.h"
 #include "planner/search/replicas.h"
+#include "planner/search/simplicity.h"
 #include "planner/verify/verify.h"
 #include "runtime/base/rounding.h"
 
@@ -189,17 +190,6 @@ std::optional<Found> plan_best_users(const PlanOptions& options,
     return best;
 }
 
-// Whether its stages are of one width and cut no layer in two.
-bool is_regular(const Plan& plan) {
-    for (size_t s = 1; s < plan.stages.size(); ++s) {
-        const Stage &before = plan.stages[s - 1], &stage = plan.stages[s];
-        if (stage.devices.size() != before.devices.size()) return false;
-        if (before.last_layer >= before.first_layer && stage.first_layer == before.last_layer)
-            return false;
-    }
-    return true;
-}
-
 [[noreturn]] void refuse_limits(const PlanOptions& o, const Serving& s) {
     const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
     const bool first = o.max_ttft_ns > 0 && s.ttft_ns > o.max_ttft_ns;
@@ -223,8 +213,6 @@ Plan plan_replicas(const Model& model, const Machine& machine, const Workload& w
     std::vector<ScoredReplicas> others;  // and the best
     size_t chosen = 0;
     double most_worth = 0;
-    // Stages of several widths, or that cut a layer, are harder to run: they must gain as much.
-    constexpr double kOddMustGain = 1.03;
     const auto plan_on = [&](const Machine& part, int64_t users, bool must_fit) {
         Workload share = workload;
         share.batch = users;
@@ -250,7 +238,7 @@ Plan plan_replicas(const Model& model, const Machine& machine, const Workload& w
             continue;
         }
         if (replicas > 1) found->shape += fmt::format(" in {} replicas", replicas);
-        const double worth = tokens_per_second(plan) / (is_regular(plan) ? 1 : kOddMustGain);
+        const double worth = tokens_per_second(plan) / hardship(plan.stages);
         others.push_back({found->shape, plan.prediction.objective_ns, tokens_per_second(plan)});
         if (best && most_worth >= worth) continue;
         most_worth = worth;

@@ -20,9 +20,9 @@ constexpr Exporter kExporters[] = {
     {"json", "the plan as JSON (tools/schema/plan.schema.json)", export_json, true},
     {"dot", "the steps of a token as a graph for Graphviz, a cluster for each device", export_dot},
     {"vllm", "environment and flags of vllm serve: VLLM_PP_LAYER_PARTITION, sizes", export_vllm,
-     true},
+     true, true},
     {"llama.cpp", "flags of llama-server: -dev -ts -sm -ngl -ot", export_llama_cpp, true},
-    {"accelerate", "a device_map of Hugging Face accelerate", export_accelerate},
+    {"accelerate", "a device_map of Hugging Face accelerate", export_accelerate, false, true},
 };
 
 constexpr const char* kManifest = "manifest.json";

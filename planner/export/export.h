@@ -39,7 +39,8 @@ struct Exporter {
     std::string_view name;    // of --format
     std::string_view writes;  // "a device_map of Hugging Face accelerate"
     ExportFunction run;
-    bool replicas = false;  // writes all of a plan; others write the first, and it is noted
+    bool replicas = false;      // writes all of a plan; others write the first, and it is noted
+    bool whole_layers = false;  // takes plans of whole layers only: make them so
 };
 
 ExportResult export_plan(const Exporter& exporter, const Plan& plan);

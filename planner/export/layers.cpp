@@ -63,7 +63,8 @@ std::vector<int> whole_layers_per_stage(const Plan& plan, const std::string& too
         if (layers[l].attention != layers[l].mlp)
             throw UserError(
                 "{}: the plan cuts layer {} in two, attention on stage {} and MLP on stage {}, and "
-                "{} places whole layers; pin that layer to one device: $pins layers.{}={}",
+                "{} places whole layers; plan with $whole_layers, or pin that layer to one device: "
+                "$pins layers.{}={}",
                 tool, l, layers[l].attention, layers[l].mlp, tool, l,
                 plan.machine
                     .device(plan.stages[static_cast<size_t>(layers[l].attention)].devices[0])

@@ -189,7 +189,7 @@ FIELDS(Workload, Workload, batch, prompt_tokens, context, kv_tokens, prefill_chu
        dtype, kv_dtype, activation_dtype)
 FIELDS(Pin, Pin, what, device)
 FIELDS(PlanOptions, PlanOptions, tensor_parallel, pipeline_stages, objective, use_metis, seed, pins,
-       replicas, most_users, max_ttft_ns, max_tpot_ns)
+       replicas, most_users, max_ttft_ns, max_tpot_ns, whole_layers)
 
 // ---- Placement
 

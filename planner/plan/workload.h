@@ -91,6 +91,7 @@ struct PlanOptions {
     // whatever the workload's batch is.
     bool most_users = false;
     int64_t max_ttft_ns = 0, max_tpot_ns = 0;  // limits for every user; 0: none
+    bool whole_layers = false;                 // stages have operators of whole layers only
     bool use_metis = true;
     int64_t seed = 0;
     std::vector<Pin> pins;

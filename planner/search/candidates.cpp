@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "planner/search/simplicity.h"
+
 namespace cleave::planner {
 namespace {
 
@@ -43,16 +45,19 @@ size_t best_candidate(const Candidates& candidates, Objective objective) {
     auto devices = [&](const Scored& s) {
         return row_of(objective).fewest_devices ? s.proposal->devices_used : 0;
     };
+    const auto weighed = [](const Scored& s) {
+        return weighed_ns(s.objective_ns, s.proposal->hardship);
+    };
     int64_t best = INT64_MAX;
     int fewest = INT32_MAX;
     for (const Scored& s : built)
         if (s.refused.empty()) fewest = std::min(fewest, devices(s));
     auto eligible = [&](const Scored& s) { return s.refused.empty() && devices(s) == fewest; };
     for (const Scored& s : built)
-        if (eligible(s)) best = std::min(best, s.objective_ns);
+        if (eligible(s)) best = std::min(best, weighed(s));
     size_t taken = built.size();
     for (size_t i = 0; i < built.size(); ++i)
-        if (eligible(built[i]) && built[i].objective_ns == best)
+        if (eligible(built[i]) && weighed(built[i]) == best)
             if (taken == built.size() ||
                 balance_of(*built[i].proposal) < balance_of(*built[taken].proposal))
                 taken = i;

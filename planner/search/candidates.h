@@ -32,9 +32,9 @@ struct Candidates {
 
 Candidates build_candidates(const Proposals& proposals, PlanBuilder& builder);
 
-// The position in `built` of the candidate to take: the best score; of equal ones the most
-// balanced, which leaves most memory and throughput. Where the objective is fewest devices, those
-// come first.
+// The position in `built` of the candidate to take: the best score by hardship; of equal ones the
+// most balanced, which leaves most memory and throughput. Where the objective is fewest devices,
+// those come first.
 size_t best_candidate(const Candidates& candidates, Objective objective);
 
 // All that was scored, best first, for explain().

@@ -120,6 +120,26 @@ void check_values(const Graph& graph) {
         }
 }
 
+// Stages that units can be cut into, at most.
+int most_stages(const Analysis& a, const PlanOptions& o) {
+    int most = 1;
+    for (size_t u = 1; u < a.units.size(); ++u)
+        most += !o.whole_layers || a.units[u].first_layer < 0 ||
+                a.units[u].first_layer != a.units[u - 1].last_layer;
+    return most;
+}
+
+// Pins that part a layer.
+void check_whole_layers(const Analysis& a, const PinnedUnits& pins) {
+    for (size_t u = 1; u < pins.size(); ++u)
+        if (pins[u].valid() && pins[u - 1].valid() && pins[u] != pins[u - 1] &&
+            a.units[u].first_layer >= 0 && a.units[u].first_layer == a.units[u - 1].last_layer)
+            throw UserError(
+                "$whole_layers: the pins put the two halves of layer {} on different devices; "
+                "leave out one of these pins, or $whole_layers",
+                a.units[u].first_layer);
+}
+
 Shape check_shape(const Machine& machine, const PlanOptions& o) {
     auto devices = static_cast<int>(machine.devices.size());
     Shape shape{o.tensor_parallel, o.pipeline_stages, {}};
@@ -173,11 +193,11 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     settle_kv_dtype(graph, machine, workload);
     settle_prefill_chunk(graph, workload);
     Shape shape = check_shape(machine, options);
-    if (shape.pipeline_stages > static_cast<int>(analysis.units.size()))
+    if (const int most = most_stages(analysis, options); shape.pipeline_stages > most)
         throw UserError(
             "$pipeline_stages {}: {} can be cut into at most {} stages; give $pipeline_stages {} "
             "or less",
-            shape.pipeline_stages, graph.name, analysis.units.size(), analysis.units.size());
+            shape.pipeline_stages, graph.name, most, most);
     if (shape.tensor_parallel > 1)
         for (const Op& op : graph.ops)
             if (stays_on_one_device(op))
@@ -190,6 +210,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     // devices allow.
     int stages = options.pipeline_stages > 0 ? shape.pipeline_stages : 0;
     shape.pins = resolve_pins(analysis, machine, workload, options.pins, stages);
+    if (options.whole_layers) check_whole_layers(analysis, shape.pins);
     if (pins_return(shape.pins))
         shape.pipeline_stages = stages;
     else

@@ -9,6 +9,7 @@
 #include "planner/search/candidates.h"
 #include "planner/search/cost_tables.h"
 #include "planner/search/device_order.h"
+#include "planner/search/simplicity.h"
 
 namespace cleave::planner {
 namespace {
@@ -103,10 +104,11 @@ bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
     bool gained = false;
     each_placement(analysis, tables, may_split, kMostSteps / static_cast<double>(num_steps(plan)),
                    [&](const Placement& p) {
-                       if (!meets_pins(analysis, shape.pins, p)) return;
+                       if (!meets_pins(analysis, shape.pins, p) ||
+                           (request.options.whole_layers && cuts_a_layer(analysis, p)))
+                           return;
                        PlanBody candidate = builder.build(p);
-                       if (!fits_memory(candidate) ||
-                           candidate.prediction.objective_ns >= plan.prediction.objective_ns)
+                       if (!fits_memory(candidate) || weighed_ns(candidate) >= weighed_ns(plan))
                            return;
                        plan = std::move(candidate);
                        placement = p;

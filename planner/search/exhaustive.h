@@ -10,8 +10,8 @@
 
 namespace cleave::planner {
 
-// Takes the best of all placements that meets the pins into `placement` and `plan`, where it beats
-// them; true when one does. Nothing where there are too many.
+// Takes the best of all placements, by hardship, that meets the pins into `placement` and `plan`,
+// where it beats them; true when one does. Nothing where there are too many.
 bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
              Placement& placement, PlanBody& plan);
 

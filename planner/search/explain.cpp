@@ -17,6 +17,9 @@ namespace {
 using importer::Op;
 using importer::OpKind;
 
+constexpr std::string_view kHarder =
+    "with stages of unequal width, a layer cut in two, or more stages";
+
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 // What a token's time on the busiest device is spent on.
@@ -116,6 +119,8 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
                           s.proposal->devices_used > chosen.proposal->devices_used
                       ? fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
                                     chosen.proposal->devices_used)
+                  : ratio < 1 && s.proposal->hardship > chosen.proposal->hardship
+                      ? fmt::format("{:.2f} % faster, {}", 100 * (1 - ratio), kHarder)
                   : ratio < 1
                       ? fmt::format("{:.2f} % faster, but its busiest stage takes {:.0f} % longer",
                                     100 * (1 - ratio),
@@ -283,7 +288,7 @@ void explain_replicas(std::vector<ScoredReplicas> scored, size_t chosen,
         others.push_back(
             {one.shape, one.objective_ns,
              fmt::format("{:.0f} tokens/s, {:.1f} % {}", one.tokens_per_second, std::abs(fewer),
-                         fewer < 0 ? "more, with unequal stages or a layer cut in two" : "fewer")});
+                         fewer < 0 ? fmt::format("more, {}", kHarder) : "fewer")});
     }
     plan.why.runners_up.insert(plan.why.runners_up.begin(), others.begin(), others.end());
 }

@@ -13,6 +13,7 @@
 #include "planner/metis/metis.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/search/device_order.h"
+#include "planner/search/simplicity.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/rounding.h"
 
@@ -71,12 +72,15 @@ private:
     // By estimate; among (nearly) equal ones the balanced one first, which leaves most memory and
     // throughput.
     void sort_proposals() {
+        const auto estimate = [](const Proposal& p) {
+            return weighed_ns(p.estimate_ns, p.hardship);
+        };
         int64_t best = INT64_MAX;
-        for (const Proposal& p : result_.found) best = std::min(best, p.estimate_ns);
+        for (const Proposal& p : result_.found) best = std::min(best, estimate(p));
         auto step = std::max<int64_t>(1, best / 400);
         auto key = [&](const Proposal& p) {
             int devices = objective().fewest_devices ? p.devices_used : 0;
-            return std::tuple(devices, p.estimate_ns / step, balance_of(p), p.estimate_ns);
+            return std::tuple(devices, estimate(p) / step, balance_of(p), estimate(p));
         };
         std::stable_sort(result_.found.begin(), result_.found.end(),
                          [&](const Proposal& a, const Proposal& b) { return key(a) < key(b); });
@@ -166,6 +170,7 @@ private:
         query.pins = &shape_.pins;
         bool some = false;
         for (bool whole_layers : {true, false}) {
+            if (options_.whole_layers && !whole_layers) continue;
             query.whole_layers = whole_layers;
             std::optional<StageSolution> best = best_stages(tables, a_.units, query);
             if (!best) continue;
@@ -296,12 +301,10 @@ private:
             choice.begin = a_.units[s.first_unit].begin;
             choice.end = a_.units[s.last_unit - 1].end;
             choice.shares = range.shares;
-            const Unit& unit = a_.units[s.first_unit];
-            if (s.first_unit > 0 && unit.first_layer >= 0 &&
-                unit.first_layer == a_.units[s.first_unit - 1].last_layer)
-                p.whole_layers = false;
             p.placement.stages.push_back(std::move(choice));
         }
+        if (options_.whole_layers && cuts_a_layer(a_, p.placement)) return;
+        p.hardship = hardship(p.placement.stages.size(), is_regular(a_, p.placement));
         int64_t largest = 0;
         p.devices_used = static_cast<int>(used.size());
         for (const auto& [group, time] : busy) largest = std::max(largest, time);
@@ -384,9 +387,7 @@ private:
 
 }  // namespace
 
-int64_t balance_of(const Proposal& p) {
-    return p.whole_layers ? p.largest_ns : p.largest_ns + p.largest_ns / 20;
-}
+int64_t balance_of(const Proposal& p) { return weighed_ns(p.largest_ns, p.hardship); }
 
 std::string shape_name(const Placement& placement) {
     Placement groups;  // each device counts where it first comes

@@ -6,7 +6,8 @@
 // (planner/search/stage_search.h) for every shape that the options leave open. It runs over the
 // user's device order and over METIS's groups. Caps on the largest stage, found by bisection, give
 // the balanced variants. Uniform grids, equal units a stage and METIS's own stage cut compete with
-// it. Among plans within a quarter of a per cent the most balanced comes first.
+// it. Estimates are compared by hardship (planner/search/simplicity.h); among plans within a
+// quarter of a per cent the most balanced comes first.
 //
 // METIS groups devices where link bandwidth drops by half or more, and proposes stage cuts. The
 // units of a Llama are a chain, and a chain has one order, so METIS cannot reorder it. `Plan::why`
@@ -30,13 +31,13 @@ struct Proposal {
     Source source = Source::kProgramme;
     bool metis_order = false;
     int devices_used = 0;
-    int64_t estimate_ns = 0;   // of the objective, per generated token
-    int64_t largest_ns = 0;    // of the busiest stage, per generated token
-    bool whole_layers = true;  // no layer is cut in two
-    std::string shape;         // "tp 2 x pp 2"
+    int64_t estimate_ns = 0;  // of the objective, per generated token
+    int64_t largest_ns = 0;   // of the busiest stage, per generated token
+    double hardship = 1;      // planner/search/simplicity.h
+    std::string shape;        // "tp 2 x pp 2"
 };
 
-// What decides between near-equal proposals: the busiest stage. A cut layer must gain a twentieth.
+// What decides between near-equal proposals: the busiest stage, by hardship.
 int64_t balance_of(const Proposal& proposal);
 
 struct Proposals {

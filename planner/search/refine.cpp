@@ -7,6 +7,7 @@
 #include "planner/plan/foreign_op.h"
 #include "planner/search/candidates.h"
 #include "planner/search/device_moves.h"
+#include "planner/search/simplicity.h"
 
 namespace cleave::planner {
 namespace {
@@ -101,12 +102,12 @@ bool refine(const Analysis& analysis, const Shape& shape, size_t step_budget, Pl
     auto improve = [&](std::vector<Placement> moves) {
         for (Placement& move : moves) {
             if (steps >= step_budget) break;
-            if (!meets_pins(analysis, shape.pins, move)) continue;
+            if (!meets_pins(analysis, shape.pins, move) ||
+                (request.options.whole_layers && cuts_a_layer(analysis, move)))
+                continue;
             PlanBody candidate = builder.build(move);
             steps += num_steps(candidate);
-            if (!fits_memory(candidate) ||
-                candidate.prediction.objective_ns >= plan.prediction.objective_ns)
-                continue;
+            if (!fits_memory(candidate) || weighed_ns(candidate) >= weighed_ns(plan)) continue;
             plan = std::move(candidate);
             placement = std::move(move);
             return true;

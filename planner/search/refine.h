@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dynamic programme's cost of a stage knows its neighbours only roughly: who sends how often to
 // how many. On small plans the event simulation can afford to correct that. Single moves, while the
-// simulated objective falls and the budget lasts: a cut by a unit, a device across a boundary, two
-// stages joined, another grouping of heads. Where none of these gains, those of
+// simulated objective by hardship falls and the budget lasts: a cut by a unit, a device across a
+// boundary, two stages joined, another grouping of heads. Where none of these gains, those of
 // planner/search/device_moves.h.
 #pragma once
 

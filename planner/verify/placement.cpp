@@ -61,6 +61,21 @@ void check_pins(const Plan& plan, Report& report) {
     }
 }
 
+// Where whole layers are asked for, each is in one stage.
+void check_whole_layers(const Plan& plan, Report& report) {
+    if (!plan.options.whole_layers) return;
+    std::map<int, size_t> stage_of;  // by layer
+    for (size_t s = 0; s < plan.stages.size(); ++s)
+        for (int32_t i = plan.stages[s].first_op.value; i <= plan.stages[s].last_op.value; ++i) {
+            const int layer = plan.graph.ops[static_cast<size_t>(i)].layer;
+            if (layer < 0 || layer >= plan.graph.config.num_layers) continue;
+            const auto [at, fresh] = stage_of.try_emplace(layer, s);
+            if (at->second == s) continue;
+            report.add("whole-layers", "layer {} is in stages {} and {}", layer, at->second, s);
+            return;
+        }
+}
+
 // The buffer is where its user needs it, in the right arena, and large enough.
 void check_buffer(const Plan& plan, BufferId id, DeviceId device, Arena arena, int64_t bytes,
                   const std::string& what, Report& report) {
@@ -334,6 +349,7 @@ void check_permanent_buffers(const Plan& plan, Report& report) {
 void check_placement(const Plan& plan, Report& report) {
     check_stages(plan, report);
     check_pins(plan, report);
+    check_whole_layers(plan, report);
     check_weights(plan, report);
     check_ropes(plan, report);
     check_kv_dtype(plan, report);

@@ -64,6 +64,7 @@ private:
     const std::string& name(DeviceId id) const { return plan_.machine.device(id).name; }
 
     std::string shape() const;
+    std::string stage_layers(size_t stage) const;
     std::string model() const;
     void title();
     void serving();
@@ -100,6 +101,23 @@ std::string Summary::shape() const {
     for (size_t n : shards) text += fmt::format("{}{}", text.empty() ? "tp " : " + ", n);
     return text +
            (virtual_stages.empty() ? fmt::format(" in {} stages", shards.size()) : virtual_stages);
+}
+
+// "0-15", or, of layers that it shares with its neighbours, "part of 16 + 17-31".
+std::string Summary::stage_layers(size_t stage) const {
+    const auto& stages = plan_.stages;
+    int first = stages[stage].first_layer, last = stages[stage].last_layer;
+    if (last < first) return "-";
+    const auto has = [&](size_t s, int layer) {
+        return stages[s].first_layer <= layer && layer <= stages[s].last_layer;
+    };
+    std::vector<std::string> parts;
+    if (stage > 0 && has(stage - 1, first)) parts.push_back(fmt::format("part of {}", first++));
+    const bool shared = first <= last && stage + 1 < stages.size() && has(stage + 1, last);
+    if (shared) --last;
+    if (first <= last) parts.push_back(range(first, last));
+    if (shared) parts.push_back(fmt::format("part of {}", last + 1));
+    return fmt::format("{}", fmt::join(parts, " + "));
 }
 
 std::string Summary::model() const {
@@ -225,7 +243,7 @@ std::vector<std::string> Summary::device_row(const DeviceMemory& m) const {
         const Stage& s = plan_.stages[i];
         if (std::find(s.devices.begin(), s.devices.end(), m.device) == s.devices.end()) continue;
         stages += (stages.empty() ? "" : ",") + std::to_string(i);
-        layers += (layers.empty() ? "" : ",") + range(s.first_layer, s.last_layer);
+        layers += (layers.empty() ? "" : ",") + stage_layers(i);
     }
     const auto& busy = plan_.prediction.decode_busy_ns;
     const double whole = static_cast<double>(plan_.prediction.decode_ns_per_token);

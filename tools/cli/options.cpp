@@ -98,6 +98,9 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
         ->allow_extra_args(false);
     app.add_flag("--ignore-affinities", flags.ignore_affinities,
                  "do not take the devices that the ONNX file's nodes name as pins");
+    app.add_flag(
+        "--whole-layers", flags.whole_layers,
+        "cut the model between layers only, never between a layer's attention and its MLP");
     app.add_flag("--no-metis", flags.no_metis, "search over the plain topological order only");
     app.add_option("--batch", flags.batch, "sequences at once")->check(whole_number(1, kMostBatch));
     app.add_option("--concurrency", flags.concurrency,
@@ -171,6 +174,7 @@ planner::PlanOptions plan_options(const PlanFlags& flags) {
     options.max_ttft_ns = std::llround(flags.max_ttft * 1e6);
     options.max_tpot_ns = std::llround(flags.max_tpot * 1e6);
     options.use_metis = !flags.no_metis;
+    options.whole_layers = flags.whole_layers;
     for (const std::string& pin : flags.pins) options.pins.push_back(planner::parse_pin(pin));
     return options;
 }

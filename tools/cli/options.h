@@ -44,6 +44,7 @@ struct PlanFlags {
     std::string replicas;  // a number, "auto", or empty
     std::string objective = "latency";
     std::vector<std::string> pins;
+    bool whole_layers = false;
     bool no_metis = false;
     bool ignore_affinities = false;
     int64_t batch = 0;                  // 0: the command's default

@@ -53,9 +53,9 @@ void add_affinities(const importer::Graph& graph, const planner::Machine& machin
 bool changes_a_plan(const PlanFlags& flags) {
     return !flags.devices.empty() || !flags.machine_file.empty() || flags.tensor_parallel ||
            flags.pipeline_stages || !flags.replicas.empty() || !flags.pins.empty() ||
-           flags.no_metis || flags.batch || flags.concurrency || flags.max_ttft > 0 ||
-           flags.max_tpot > 0 || flags.context || !flags.dtype.empty() || !flags.kv_dtype.empty() ||
-           !flags.kv_tokens.empty();
+           flags.whole_layers || flags.no_metis || flags.batch || flags.concurrency ||
+           flags.max_ttft > 0 || flags.max_tpot > 0 || flags.context || !flags.dtype.empty() ||
+           !flags.kv_dtype.empty() || !flags.kv_tokens.empty();
 }
 
 void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {

@@ -54,6 +54,7 @@ constexpr Spelling kSpellings[] = {
     {"top_k", "--top-k"},
     {"top_p", "--top-p"},
     {"weights_may_be_absent", "--weights none"},
+    {"whole_layers", "--whole-layers"},
     {"write_empty_model", "`cleave model SHAPE -o DIR --weights none`",
      "the command cleave model, without weights"},
     {"write_model", "`cleave model SHAPE -o DIR --weights random`", "the command cleave model"},

@@ -41,7 +41,9 @@ void run_export(const ExportArguments& flags) {
     make_paths_absolute(model.graph);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers);
+    PlanFlags asked = flags.plan;
+    asked.whole_layers = asked.whole_layers || (exporter.whole_layers && !model.plan);
+    planner::Plan plan = plan_from_flags(std::move(model), asked, {}, workload, flags.drivers);
     name_weight_folders(flags.model, plan);
     planner::ExportResult result = planner::export_plan(exporter, plan);
     for (std::string& what : result.not_expressed) what = spell_for_command_line(what);

@@ -237,7 +237,7 @@ TEST_CASE("an export refuses what the other tool would compute elsewhere or othe
               3,
               1,
               {"12 of 32 query heads", "$tensor_parallel"}},
-             {"vllm", "llama-3-8b", "sim:rtx4090[0-2]", 1, 3, {"cuts layer", "$pins"}},
+             {"vllm", "llama-3-8b", "sim:rtx4090[0-2]", 1, 3, {"cuts layer 9", "$whole_layers"}},
              {"vllm", "llama-3.2-1b", "host[0-1]", 2, 1, {"host[0]", "no GPU"}},
              {"vllm", "llama-3-8b", "sim:h100[0-1]", 2, 1, {"int8", "$dtype"}, DType::kInt8},
              {"vllm", "llama-3.2-1b", "sim:h100[0],sim:mi300x[0]", 2, 1, {""}},
@@ -268,6 +268,8 @@ TEST_CASE("an export refuses what the other tool would compute elsewhere or othe
         std::vector<std::string> pins;
         if (c.format == std::string("accelerate") && c.pp == 2)
             pins = {"layers.0-7=sim:h100[0]", "layers.8-15=sim:h100[1]"};
+        if (c.pp == 3)
+            pins = {"layers.9.attention=sim:rtx4090[0]", "layers.9.down_proj=sim:rtx4090[1]"};
         const Plan plan = plan_of(c.shape, c.devices, c.tp, c.pp, pins, c.dtype,
                                   c.pp == 3 ? Objective::kThroughput : Objective::kLatency);
         const std::string message = user_error([&] { exported(c.format, plan); });

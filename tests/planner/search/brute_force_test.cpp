@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small requests against brute force, all scored by the event simulation. Brute force walks the
+// Small requests against brute force, all scored by the event simulation and by hardship
+// (planner/search/simplicity.h). Brute force walks the
 // units one by one: each joins the stage before it, or opens a stage on any set of devices that no
 // stage has yet, in any order. Every set shares its work in every way that the planner knows. It
 // shares no code with planner/search/exhaustive.cpp.
@@ -24,6 +25,7 @@
 #include "planner/planner.h"
 #include "planner/search/check_options.h"
 #include "planner/search/cost_tables.h"
+#include "planner/search/simplicity.h"
 #include "tests/planner/support/random_cases.h"
 #include "tests/support/test.h"
 
@@ -98,7 +100,7 @@ private:
                                         analysis_.units[s.end - 1].end, chosen.at(s.devices)});
         const PlanBody plan = builder_->build(placement);
         if (!fits_memory(plan)) return;
-        const int64_t score = plan.prediction.objective_ns;
+        const int64_t score = weighed_ns(plan);
         if (score < best_.at_all) {
             best_.at_all = score;
             Devices all = 0;
@@ -151,8 +153,8 @@ private:
 
 std::optional<int64_t> score_of(const Case& c, bool enumerate) {
     try {
-        return make_plan(c.graph, c.machine, c.workload, c.options, {.enumerate = enumerate})
-            .prediction.objective_ns;
+        return weighed_ns(
+            make_plan(c.graph, c.machine, c.workload, c.options, {.enumerate = enumerate}));
     } catch (const DoesNotFit&) {
         return std::nullopt;
     }
@@ -245,8 +247,8 @@ TEST_CASE("with enumeration, 1,000 small plans are the best of their space", "[p
         INFO(name_of(c, i));
         const Plan plan = make_plan(c.graph, c.machine, c.workload, c.options);
         const Best best = BruteForce(c).best();
-        CHECK(plan.prediction.objective_ns <= best.in_order);
-        CHECK(plan.prediction.objective_ns >= best.at_all);
+        CHECK(weighed_ns(plan) <= best.in_order);
+        CHECK(weighed_ns(plan) >= best.at_all);
         REQUIRE(plan.prediction.lower_bound_ns <= best.at_all);
     }
 }

@@ -87,8 +87,8 @@ TEST_CASE("shapes of 70B with 256 users give what their passes and groups in fli
     };
     CHECK(speed(8, 1, 1) == Approx(8547).epsilon(0.005));
     CHECK(speed(4, 2, 1) == Approx(8220).epsilon(0.005));
-    CHECK(speed(4, 1, 2) == Approx(8179).epsilon(0.005));
-    CHECK(speed(2, 1, 4) == Approx(6317).epsilon(0.005));
+    CHECK(speed(4, 1, 2) == Approx(8137).epsilon(0.005));  // half layers would give 0.5 % more
+    CHECK(speed(2, 1, 4) == Approx(6191).epsilon(0.005));  // and here 2 %
     CHECK(speed(1, 1, 8) == Approx(3950).epsilon(0.005));
 }
 

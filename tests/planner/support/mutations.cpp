@@ -159,6 +159,15 @@ std::vector<Mutation> group_mutations() {
 
 std::vector<Mutation> transfer_mutations() {
     return {
+        {"a plan that cuts a layer is to have whole ones", "whole-layers",
+         [](Plan& p) {
+             p.options.whole_layers = true;
+             for (size_t s = 1; s < p.stages.size(); ++s)
+                 if (p.stages[s - 1].first_layer <= p.stages[s - 1].last_layer &&
+                     p.stages[s].first_layer == p.stages[s - 1].last_layer)
+                     return true;
+             return false;
+         }},
         {"a transfer ends where it starts", "transfer-device",
          [](Plan& p) {
              Transfer* t = find_transfer(p.decode);

@@ -79,6 +79,8 @@ std::vector<Plan> sound_plans() {
     plans.push_back(
         made_plan(2, 1, 0, "host",
                   {{"layers.0", "host[0]"}, {"layers.1-3", "host[1]"}, {"layers.4", "host[0]"}}));
+    plans.push_back(made_plan(
+        2, 1, 2, "host", {{"layers.2.attention", "host[0]"}, {"layers.2.down_proj", "host[1]"}}));
     return plans;
 }
 

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the search compares: an objective times the plan's hardship. A plan is regular when its
+// stages are of one width and each has whole layers. Another one is harder to run, and other tools
+// cannot carry it out, so it must gain 3 %. Of regular plans those of fewer stages win among
+// equals: more stages must gain up to 1 %. The order is total, so that moves of the search never go
+// round.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "planner/analysis/analysis.h"
+#include "planner/build/placement.h"
+#include "planner/plan/plan.h"
+
+namespace cleave::planner {
+
+// 1 for one stage; up to 1.04.
+double hardship(size_t num_stages, bool regular);
+double hardship(std::span<const Stage> stages);
+
+int64_t weighed_ns(int64_t objective_ns, double hardship);
+// Of a plan with its prediction.
+int64_t weighed_ns(const PlanBody& plan);
+
+// Whether two stages have operators of one layer.
+bool cuts_a_layer(const Analysis& analysis, const Placement& placement);
+bool is_regular(const Analysis& analysis, const Placement& placement);
+
+}  // namespace cleave::planner

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regular plans win unless another one gains more than its hardship.
+#include "planner/search/simplicity.h"
+#include "models/llama_graph.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/planner.h"
+#include "planner/view/plan_text.h"
+#include "tests/planner/support/hand_plan.h"
+#include "tests/planner/support/random_cases.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using namespace planner;
+using Catch::Matchers::Contains;
+
+Graph bf16_graph_of(const std::string& model) {
+    return models::build_llama_graph(*models::find_shape(model), DType::kBF16);
+}
+
+bool cuts_layers(const Plan& plan) {
+    for (size_t s = 1; s < plan.stages.size(); ++s)
+        if (plan.stages[s - 1].first_layer <= plan.stages[s - 1].last_layer &&
+            plan.stages[s].first_layer == plan.stages[s - 1].last_layer)
+            return true;
+    return false;
+}
+
+Stage stage_with(size_t devices, int first_layer, int last_layer) {
+    Stage stage;
+    for (size_t d = 0; d < devices; ++d) stage.devices.emplace_back(d);
+    stage.first_layer = first_layer;
+    stage.last_layer = last_layer;
+    return stage;
+}
+
+}  // namespace
+
+TEST_CASE("one stage is easiest, then whole layers in stages of one width", "[planner]") {
+    using Stages = std::vector<Stage>;
+    const double one = hardship(Stages{stage_with(4, 0, 7)});
+    const double two = hardship(Stages{stage_with(2, 0, 3), stage_with(2, 4, 7)});
+    const double four = hardship(
+        Stages{stage_with(1, 0, 1), stage_with(1, 2, 3), stage_with(1, 4, 5), stage_with(1, 6, 7)});
+    const double cut = hardship(Stages{stage_with(2, 0, 4), stage_with(2, 4, 7)});
+    const double uneven = hardship(Stages{stage_with(3, 0, 3), stage_with(1, 4, 7)});
+    const double without = hardship(Stages{stage_with(1, 0, -1), stage_with(1, 0, 7)});
+    CHECK(one == 1);
+    CHECK((one < two && two < four && four < 1.01));
+    for (const double odd : {cut, uneven, without}) CHECK(odd == Approx(two + 0.03));
+    // A graph without layers has none to cut.
+    CHECK(hardship(Stages{stage_with(1, 0, -1), stage_with(1, 0, -1)}) == two);
+}
+
+TEST_CASE(
+    "a layer is cut in two only where that gains 3 %, and never where whole ones are asked for",
+    "[planner]") {
+    for (const char* devices : {"sim:rtx4090[0-2]", "sim:a40[0-4]", "host[0-2]"})
+        for (const Objective objective : {Objective::kLatency, Objective::kThroughput}) {
+            const Graph graph = bf16_graph_of("llama-3.2-1b");
+            const auto plan_of = [&](bool whole, int stages) {
+                return make_plan(
+                    graph, machine_of(devices), {.batch = 8},
+                    {.pipeline_stages = stages, .objective = objective, .whole_layers = whole});
+            };
+            for (const int stages : {0, 3}) {
+                INFO(devices << ", " << stages << " stages");
+                const Plan free = plan_of(false, stages), whole = plan_of(true, stages);
+                CHECK_FALSE(cuts_layers(whole));
+                CHECK(weighed_ns(free) <= weighed_ns(whole));
+                if (cuts_layers(free))
+                    CHECK(1.02 * static_cast<double>(free.prediction.objective_ns) <
+                          static_cast<double>(whole.prediction.objective_ns));
+            }
+        }
+}
+
+TEST_CASE("what whole layers leave no room for is refused by name", "[planner]") {
+    const Graph graph = bf16_graph_of("stories-260k");  // 5 layers
+    const Workload workload{.prompt_tokens = 16, .context = 64};
+    const auto refused = [&](const std::string& devices, PlanOptions options) {
+        options.whole_layers = true;
+        return user_error([&] { make_plan(graph, machine_of(devices), workload, options); });
+    };
+    CHECK_THAT(refused("host[0-9]", {.pipeline_stages = 10}), Contains("at most 7 stages"));
+    CHECK_THAT(refused("host[0-1]", {.pins = {{"layers.2.attention", "host[0]"},
+                                              {"layers.2.down_proj", "host[1]"}}}),
+               Contains("$whole_layers: the pins put the two halves of layer 2 on different"));
+}
+
+TEST_CASE("a layer that two stages share is shown as part of each", "[planner]") {
+    const Plan plan =
+        make_plan(bf16_graph_of("stories-260k"), machine_of("host[0-1]"),
+                  {.prompt_tokens = 16, .context = 64},
+                  {.pins = {{"layers.2.attention", "host[0]"}, {"layers.2.down_proj", "host[1]"}}});
+    REQUIRE(cuts_layers(plan));
+    const std::string text = plan_to_text(plan);
+    CHECK_THAT(text, Contains("0-1 + part of 2"));
+    CHECK_THAT(text, Contains("part of 2 + 3-4"));
+}
+
+}  // namespace cleave::test
