@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "codegen/compile/worker/protocol.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/errors.h"
@@ -58,13 +59,14 @@ public:
           const std::vector<std::string>& names) {
         int pair[2];
         if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return;
-        socket_ = pair[0];
-        printed_ = ::memfd_create("cleave-worker-output", MFD_CLOEXEC);
+        socket_ = Descriptor(pair[0]);
+        const Descriptor childs_end(pair[1]);
+        printed_ = Descriptor(::memfd_create("cleave-worker-output", MFD_CLOEXEC));
         posix_spawn_file_actions_t actions;
         ::posix_spawn_file_actions_init(&actions);
-        ::posix_spawn_file_actions_adddup2(&actions, pair[1], 0);
-        ::posix_spawn_file_actions_adddup2(&actions, pair[1], 1);
-        if (printed_ >= 0) ::posix_spawn_file_actions_adddup2(&actions, printed_, 2);
+        ::posix_spawn_file_actions_adddup2(&actions, childs_end.get(), 0);
+        ::posix_spawn_file_actions_adddup2(&actions, childs_end.get(), 1);
+        if (printed_) ::posix_spawn_file_actions_adddup2(&actions, printed_.get(), 2);
         std::vector<std::string> texts{program, kind};
         texts.insert(texts.end(), names.begin(), names.end());
         std::vector<char*> arguments;
@@ -80,7 +82,6 @@ public:
             process_ = -1;
         ::posix_spawnattr_destroy(&attributes);
         ::posix_spawn_file_actions_destroy(&actions);
-        ::close(pair[1]);
     }
     ~Child() {
         // An idle child ends by itself at the end of its input; one that compiles must be ended.
@@ -88,8 +89,6 @@ public:
             ::kill(process_, SIGKILL);
             ::waitpid(process_, nullptr, 0);
         }
-        if (socket_ >= 0) ::close(socket_);
-        if (printed_ >= 0) ::close(printed_);
     }
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
@@ -99,7 +98,7 @@ public:
     bool send(const Message& message) const {
         const std::string text = encode(message);
         for (size_t at = 0; at < text.size();) {
-            ssize_t n = ::send(socket_, text.data() + at, text.size() - at, MSG_NOSIGNAL);
+            ssize_t n = ::send(socket_.get(), text.data() + at, text.size() - at, MSG_NOSIGNAL);
             if (n < 0 && errno == EINTR) continue;
             if (n <= 0) return false;
             at += static_cast<size_t>(n);
@@ -120,9 +119,9 @@ public:
                 why = fmt::format("it did not answer within {} s{}", timeout_seconds, last_words());
                 return std::nullopt;
             }
-            pollfd waiting{socket_, POLLIN, 0};
+            pollfd waiting{socket_.get(), POLLIN, 0};
             if (::poll(&waiting, 1, kPollMilliseconds) <= 0) continue;
-            ssize_t n = ::read(socket_, bytes, sizeof bytes);
+            ssize_t n = ::read(socket_.get(), bytes, sizeof bytes);
             if (n < 0 && errno == EINTR) continue;
             if (n <= 0 || broken) {
                 why = "its process " + end() + last_words();
@@ -148,18 +147,18 @@ private:
     }
 
     std::string last_words() const {
-        if (printed_ < 0) return "";
-        off_t size = ::lseek(printed_, 0, SEEK_END);
+        if (!printed_) return "";
+        off_t size = ::lseek(printed_.get(), 0, SEEK_END);
         if (size <= 0) return "";
         off_t from = std::max<off_t>(0, size - kLastWords);
         std::string text(static_cast<size_t>(size - from), '\0');
-        ssize_t n = ::pread(printed_, text.data(), text.size(), from);
+        ssize_t n = ::pread(printed_.get(), text.data(), text.size(), from);
         text.resize(n > 0 ? static_cast<size_t>(n) : 0);
         return "; its last words:\n" + text;
     }
 
     pid_t process_ = -1;
-    int socket_ = -1, printed_ = -1;
+    Descriptor socket_, printed_;
     std::string buffer_;
 };
 

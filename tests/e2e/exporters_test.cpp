@@ -17,7 +17,6 @@
 
 #include "codegen/generate.h"
 #include "importer/onnx/import.h"
-#include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/reference.h"
 #include "tests/support/test.h"
@@ -96,13 +95,8 @@ void check_interpreted(const importer::Graph& graph, const Json& expected) {
 // By plan, kernels and session: the prompt at once, then token by token.
 void check_run(const importer::Graph& graph, const Json& expected, const DeviceShape& shape) {
     INFO(shape.name);
-    planner::Plan plan = plan_for(graph, shape, all_logits_workload(1, 16, 8));
-    runtime::Session session(plan, checked_options());
-    runtime::GenerateOptions options;
-    options.keep_logits = true;
-    const std::vector<int32_t> prompt = expected["prompt"], tokens = expected["new_tokens"];
-    options.max_new_tokens = static_cast<int64_t>(tokens.size());
-    const auto sequence = generate(session, plan, {prompt}, options).sequences.at(0);
+    const std::vector<int32_t> tokens = expected["new_tokens"];
+    const auto sequence = continue_prompt(graph, shape, expected["prompt"], tokens.size());
     CHECK(sequence.token_ids == tokens);
     CHECK(largest_difference(sequence.logits, expected_logits(expected)) <
           expected["tolerance"].get<double>());

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "models/convert.h"
-#include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/reference.h"
 #include "tests/support/test.h"
@@ -60,13 +59,8 @@ TEST_CASE("a folder of each family writes the tokens of transformers on one devi
         for (const DeviceShape& shape : device_shapes()) {
             if (shape.tensor_parallel * shape.pipeline_stages > 2) continue;
             INFO(shape.name);
-            planner::Plan plan = plan_for(graph, shape, all_logits_workload(1, 16, 8));
-            runtime::Session session(plan, checked_options());
-            runtime::GenerateOptions options;
-            options.keep_logits = true;
-            const std::vector<int32_t> prompt = expected["prompt"], tokens = expected["new_tokens"];
-            options.max_new_tokens = static_cast<int64_t>(tokens.size());
-            const auto sequence = generate(session, plan, {prompt}, options).sequences.at(0);
+            const std::vector<int32_t> tokens = expected["new_tokens"];
+            const auto sequence = continue_prompt(graph, shape, expected["prompt"], tokens.size());
             CHECK(sequence.token_ids == tokens);
             CHECK(largest_difference(sequence.logits, family_logits(name)) < kFamilyTolerance);
         }

@@ -92,6 +92,16 @@ planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t pr
     return workload;
 }
 
+runtime::SequenceResult continue_prompt(const importer::Graph& graph, const DeviceShape& shape,
+                                        const std::vector<int32_t>& prompt, size_t new_tokens) {
+    planner::Plan plan = plan_for(graph, shape, all_logits_workload(1, 16, 8));
+    runtime::Session session(plan, checked_options());
+    runtime::GenerateOptions options;
+    options.keep_logits = true;
+    options.max_new_tokens = static_cast<int64_t>(new_tokens);
+    return generate(session, plan, {prompt}, options).sequences.at(0);
+}
+
 runtime::SessionOptions checked_options() {
     runtime::SessionOptions options;
     options.record_trace = true;

@@ -11,6 +11,7 @@
 #include "importer/graph/graph.h"
 #include "models/shapes.h"
 #include "planner/planner.h"
+#include "runtime/generate/generate.h"
 #include "runtime/session/session.h"
 #include "tests/support/failures.h"
 
@@ -37,6 +38,11 @@ planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape,
 
 // Room for `batch` sequences of `context` tokens with the logits of every token.
 planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t prefill_chunk);
+
+// One prompt of at most 8 tokens, continued to at most 16 on devices of that shape, with the logits
+// of every token.
+runtime::SequenceResult continue_prompt(const importer::Graph& graph, const DeviceShape& shape,
+                                        const std::vector<int32_t>& prompt, size_t new_tokens);
 
 // Options of a session in poisoned memory that records its trace.
 runtime::SessionOptions checked_options();

@@ -4,6 +4,7 @@
 // InternalError or any other exception is a bug.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -12,6 +13,10 @@
 namespace google::protobuf {
 class Message;
 }
+
+// libFuzzer's own changes, for targets that change what the bytes mean instead.
+// NOLINTNEXTLINE(readability-identifier-naming)
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace cleave::fuzz {
 

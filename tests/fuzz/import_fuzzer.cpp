@@ -16,7 +16,6 @@ void cleave::fuzz::run_input(std::string_view bytes) {
 
 // Names of libFuzzer.
 // NOLINTBEGIN(readability-identifier-naming)
-extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 // Four of five changes are to the model, which stays one that Protobuf reads; the others are to its
 // bytes.

@@ -41,7 +41,6 @@ void cleave::fuzz::run_input(std::string_view bytes) {
 
 // Names of libFuzzer.
 // NOLINTBEGIN(readability-identifier-naming)
-extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 // Nineteen of twenty changes are to the plan inside its envelope.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,

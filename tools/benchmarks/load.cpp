@@ -21,6 +21,7 @@
 #include "models/onnx_writer.h"
 #include "planner/machine/build_machine.h"
 #include "planner/planner.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/session/session.h"
@@ -34,39 +35,26 @@ double seconds_since(std::chrono::steady_clock::time_point before) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
 }
 
-class OpenFile {
-public:
-    explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-        if (fd_ < 0) throw UserError("cannot open {}", path);
-    }
-    ~OpenFile() { ::close(fd_); }
-    OpenFile(const OpenFile&) = delete;
-    OpenFile& operator=(const OpenFile&) = delete;
+// Of reading it once in blocks of 8 MiB, by as many threads as cores.
+double seconds_of_reading(const Descriptor& file) {
+    const int64_t size = ::lseek(file.get(), 0, SEEK_END);
+    constexpr int64_t kBlock = int64_t{8} << 20;
+    runtime::ThreadTeam team(runtime::available_cores(), false);
+    std::vector<std::vector<char>> blocks(static_cast<size_t>(team.threads()),
+                                          std::vector<char>(kBlock));
+    const auto before = std::chrono::steady_clock::now();
+    team.split((size + kBlock - 1) / kBlock, [&](int64_t begin, int64_t end, int thread) {
+        std::vector<char>& block = blocks[static_cast<size_t>(thread)];
+        for (int64_t b = begin; b < end; ++b)
+            if (::pread(file.get(), block.data(), kBlock, b * kBlock) < 0) std::abort();
+    });
+    return seconds_since(before);
+}
 
-    void drop_pages() const {
-        ::fsync(fd_);
-        ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
-    }
-    // Of reading it once in blocks of 8 MiB, by as many threads as cores.
-    double seconds_of_reading() const {
-        const int64_t size = ::lseek(fd_, 0, SEEK_END);
-        constexpr int64_t kBlock = int64_t{8} << 20;
-        runtime::ThreadTeam team(runtime::available_cores(), false);
-        std::vector<std::vector<char>> blocks(static_cast<size_t>(team.threads()),
-                                              std::vector<char>(kBlock));
-        const auto before = std::chrono::steady_clock::now();
-        team.split((size + kBlock - 1) / kBlock, [&](int64_t begin, int64_t end, int thread) {
-            for (int64_t b = begin; b < end; ++b)
-                if (::pread(fd_, blocks[static_cast<size_t>(thread)].data(), kBlock, b * kBlock) <
-                    0)
-                    std::abort();
-        });
-        return seconds_since(before);
-    }
-
-private:
-    int fd_;
-};
+void drop_pages(const Descriptor& file) {
+    ::fsync(file.get());
+    ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
 
 planner::Plan plan_of(const importer::Graph& graph) {
     planner::Workload workload;
@@ -77,7 +65,7 @@ planner::Plan plan_of(const importer::Graph& graph) {
         workload, {});
 }
 
-void print_row(const char* pages, const std::string& dtype, const OpenFile& data, int64_t bytes,
+void print_row(const char* pages, const std::string& dtype, const Descriptor& data, int64_t bytes,
                planner::Plan plan) {
     constexpr int kRounds = 3;
     const bool cold = pages == std::string("disk");
@@ -85,9 +73,9 @@ void print_row(const char* pages, const std::string& dtype, const OpenFile& data
     options.poison = true;  // the device's memory is there before, as a GPU's is
     double read = 1e9, load = 1e9;
     for (int i = 0; i < kRounds; ++i) {  // by turns, as machines change their speed
-        if (cold) data.drop_pages();
-        read = std::min(read, data.seconds_of_reading());
-        if (cold) data.drop_pages();
+        if (cold) drop_pages(data);
+        read = std::min(read, seconds_of_reading(data));
+        if (cold) drop_pages(data);
         load = std::min(load, runtime::Session(plan, options).loading().seconds);
     }
     const double gigabytes = static_cast<double>(bytes) * 1e-9;
@@ -99,7 +87,8 @@ void print_row(const char* pages, const std::string& dtype, const OpenFile& data
 void run(const std::string& model) {
     const importer::Graph graph = importer::import_onnx(model);
     const std::string path = model + ".data";
-    const OpenFile data(path);
+    const Descriptor data(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!data) throw UserError("cannot open {}", path);
     const auto bytes = static_cast<int64_t>(fs::file_size(path));
     fmt::print("{}: {:.2f} GB, {} cores\n", graph.name, static_cast<double>(bytes) * 1e-9,
                runtime::available_cores());

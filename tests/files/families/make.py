@@ -37,6 +37,16 @@ COMMON = dict(
     tie_word_embeddings=False,
 )
 WITHOUT_HEAD_DIM = dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=None)
+GEMMA3 = dict(
+    tie_word_embeddings=True,
+    sliding_window=4,
+    query_pre_attn_scalar=8,
+    layer_types=["sliding_attention", "full_attention"],
+    rope_parameters=dict(
+        full_attention=dict(rope_type="linear", factor=8.0, rope_theta=5000.0),
+        sliding_attention=dict(rope_type="default", rope_theta=100.0),
+    ),
+)
 
 
 def scaled(**rope):
@@ -106,34 +116,8 @@ MODELS = {
         ),
         (),
     ),
-    "gemma3": (
-        "Gemma3",
-        dict(
-            tie_word_embeddings=True,
-            sliding_window=4,
-            query_pre_attn_scalar=8,
-            layer_types=["sliding_attention", "full_attention"],
-            rope_parameters=dict(
-                full_attention=dict(rope_type="linear", factor=8.0, rope_theta=5000.0),
-                sliding_attention=dict(rope_type="default", rope_theta=100.0),
-            ),
-        ),
-        (),
-    ),
-    "gemma3_old": (
-        "Gemma3",
-        dict(
-            tie_word_embeddings=True,
-            sliding_window=4,
-            query_pre_attn_scalar=8,
-            layer_types=["sliding_attention", "full_attention"],
-            rope_parameters=dict(
-                full_attention=dict(rope_type="linear", factor=8.0, rope_theta=5000.0),
-                sliding_attention=dict(rope_type="default", rope_theta=100.0),
-            ),
-        ),
-        ("old_rope",),
-    ),
+    "gemma3": ("Gemma3", GEMMA3, ()),
+    "gemma3_old": ("Gemma3", GEMMA3, ("old_rope",)),
     "olmo2": ("Olmo2", WITHOUT_HEAD_DIM, ()),
     "granite": (
         "Granite",
