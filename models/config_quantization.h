@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "quantization_config" of a config.json: integers of 4 or 8 bits in groups, as
-// compressed-tensors packs them. Everything else is a UserError that names the field.
+// The "quantization_config" of a config.json: compressed-tensors (integers of 4 or 8 bits in
+// groups, float8), GPTQ, AWQ, and transformers' fp8. Everything else is a UserError that names the
+// field.
 #pragma once
 
 #include "models/config_fields.h"

@@ -312,7 +312,10 @@ void read_sizes(const Fields& fields, const Family& family, importer::ModelConfi
 }  // namespace
 
 Shape shape_from_config(const std::string& path) {
-    const nlohmann::json json = read_json(path);
+    return shape_from_config(read_json(path), path);
+}
+
+Shape shape_from_config(const nlohmann::json& json, const std::string& path) {
     if (!json.is_object()) throw UserError("{} is not a JSON object", path);
     const Fields fields(path, json);
     const Family& family = family_of(path, fields.text("model_type", "llama"));

@@ -13,6 +13,7 @@
 #include "models/llama_graph.h"
 #include "models/model_folder.h"
 #include "models/onnx_forms.h"
+#include "models/quantized_folder.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
@@ -48,7 +49,8 @@ DType dtype_of(const ModelFolder& folder, const ModelFolder::Place& place) {
 bool is_left_out(const std::string& name, const Shape& shape) {
     return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias") ||
            (shape.config.tied_embeddings && name == "lm_head.weight") ||
-           (shape.packed.group > 0 && name.ends_with(".weight_shape"));
+           (shape.packed.form == PackedWeights::Form::kCompressedTensors &&
+            name.ends_with(".weight_shape"));
 }
 
 void add_entry(onnx::TensorProto& proto, const char* key, const std::string& value) {
@@ -155,9 +157,17 @@ struct ConvertedModel {
     std::vector<std::string> notes;  // a line for each thing that was left out
 };
 
-ConvertedModel convert_folder(const std::string& path, OnnxForm form) {
-    const ModelFolder folder = read_model_folder(path);
-    const Shape shape = shape_from_config(folder.config());
+std::string folder_name(const std::string& path) {
+    return fs::absolute(path).lexically_normal().filename();
+}
+
+ConvertedModel convert_folder(const ModelFolder& folder, const Shape& shape, OnnxForm form) {
+    const std::string& path = folder.path;
+    if (needs_views(shape))
+        throw UserError(
+            "{}: ONNX has no words for how its weights are quantised (quantization_config); the "
+            "folder is run, planned, inspected and exported as it is",
+            path);
     const auto embedding = folder.tensors.find(kEmbedding);
     if (embedding == folder.tensors.end())
         throw UserError("{}: tensor '{}' is missing; the folder is none of a language model", path,
@@ -168,7 +178,7 @@ ConvertedModel convert_folder(const std::string& path, OnnxForm form) {
     options.as_hugging_face = true;
     ConvertedModel result{std::make_unique<onnx::ModelProto>(), folder.files, {}};
     result.proto->set_producer_name("cleave");
-    result.proto->mutable_graph()->set_name(fs::absolute(path).lexically_normal().filename());
+    result.proto->mutable_graph()->set_name(folder_name(path));
     OnnxBuilder builder(*result.proto, options.dtype);
     build_onnx_graph(shape, options, *result.proto, builder);
     add_initializers(folder, shape, builder, options.dtype, *result.proto->mutable_graph(),
@@ -179,7 +189,14 @@ ConvertedModel convert_folder(const std::string& path, OnnxForm form) {
 }  // namespace
 
 importer::Graph import_folder(const std::string& path) {
-    ConvertedModel model = convert_folder(path, OnnxForm::kAttention);
+    const ModelFolder folder = read_model_folder(path);
+    const Shape shape = shape_from_config(folder.config());
+    if (needs_views(shape)) {
+        importer::Graph graph = import_views(folder, shape);
+        graph.name = folder_name(path);
+        return graph;
+    }
+    ConvertedModel model = convert_folder(folder, shape, OnnxForm::kAttention);
     const std::string name = model.proto->graph().name();
     importer::Graph graph =
         importer::import_onnx(std::move(model.proto), (fs::path(path) / "config.json").string());
@@ -189,7 +206,11 @@ importer::Graph import_folder(const std::string& path) {
 }
 
 importer::Graph graph_of_shape(const Shape& shape, DType weight_dtype) {
-    if (shape.is_plain()) return build_llama_graph(shape, weight_dtype);
+    return shape.is_plain() ? build_llama_graph(shape, weight_dtype)
+                            : graph_of_tensors(shape, weight_dtype);
+}
+
+importer::Graph graph_of_tensors(const Shape& shape, DType weight_dtype) {
     WriteOptions options;
     options.weights = WriteOptions::Weights::kNone;
     options.form = OnnxForm::kAttention;
@@ -217,7 +238,9 @@ importer::Graph graph_of_shape(const Shape& shape, DType weight_dtype) {
 }
 
 std::string write_converted(const std::string& folder, const ConvertOptions& options) {
-    const ConvertedModel model = convert_folder(folder, options.form);
+    const ModelFolder read = read_model_folder(folder);
+    const ConvertedModel model =
+        convert_folder(read, shape_from_config(read.config()), options.form);
     fs::path output = options.output.empty() ? fs::path(folder) : fs::path(options.output);
     std::error_code error;
     const bool names_file = output.extension() == ".onnx" && !fs::is_directory(output, error);

@@ -17,6 +17,9 @@ importer::Graph import_folder(const std::string& folder);
 
 // The Graph of any shape, without weights; a plain one is build_llama_graph's.
 importer::Graph graph_of_shape(const Shape& shape, DType weight_dtype);
+// The same with weights that are named and laid out as a Hugging Face folder has them: each of one
+// tensor ([out, in] for a matrix), which Weight::initializers names.
+importer::Graph graph_of_tensors(const Shape& shape, DType weight_dtype);
 
 struct ConvertOptions {
     std::string output;  // an .onnx file, or a folder for model.onnx; empty: in the model's folder

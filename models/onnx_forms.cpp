@@ -55,7 +55,7 @@ std::string Form::norm(const std::string& x, const std::string& name) {
 std::string Form::linear(const std::string& x, const std::string& name, int64_t in, int64_t out,
                          bool bias) {
     std::string y;
-    if (options_.as_hugging_face && shape_.packed.has(name)) {
+    if (options_.as_hugging_face && shape_.packed.in_onnx(name)) {
         y = packed_product(x, name, in, out);
     } else if (options_.as_hugging_face) {
         std::string weight = b_.node("Transpose", {b_.weight(name + ".weight", {out, in}, in)},
@@ -70,7 +70,8 @@ std::string Form::linear(const std::string& x, const std::string& name, int64_t 
 // Eight codes of 4 bits in an int32, the first lowest, are the bytes that MatMulNBits takes.
 std::string Form::packed_product(const std::string& x, const std::string& name, int64_t in,
                                  int64_t out) {
-    const auto [bits, group, left_whole] = shape_.packed;
+    const int bits = shape_.packed.bits;
+    const int64_t group = shape_.packed.group;
     if (in % group != 0)
         throw UserError(
             "{}: its {} input features are no multiple of the group of {} that they "
@@ -208,7 +209,8 @@ void Form::build() {
                  : is(OnnxForm::kFunctions) ? 18
                                             : 17);
     model_.set_ir_version(is(OnnxForm::kAttention) ? 11 : is(OnnxForm::kFunctions) ? 9 : 8);
-    if (contrib || shape_.packed.group > 0) b_.opset("com.microsoft", 1);
+    if (contrib || shape_.packed.form == PackedWeights::Form::kCompressedTensors)
+        b_.opset("com.microsoft", 1);
     if (is(OnnxForm::kFunctions)) add_functions(model_, b_);
     declare_inputs();
     if (!contrib) positions_and_lengths();

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "importer/graph/graph.h"
 
 namespace cleave::models {
@@ -58,16 +60,25 @@ struct Frequencies {
     double ntk_factor = 0;     // or, above 0, those of the base that grows with the length
 };
 
-// Matrices that are stored as compressed-tensors packs them: codes around 2^(bits - 1), and a scale
-// for each `group` of input features.
+// How the matrices of a folder are quantised.
 struct PackedWeights {
+    enum class Form : uint8_t {
+        kWhole,              // they are not
+        kCompressedTensors,  // codes around 2^(bits - 1), and a scale for each `group` of inputs
+        kGptq,               // words of consecutive inputs, zero points
+        kAwq,                // words of eight outputs, zero points
+        kFloat8,             // f8e4m3, a scale for all, a row, or `rows` x `group` elements
+    } form = Form::kWhole;
     int bits = 4;
-    int64_t group = 0;                    // 0: no matrix is packed
-    std::vector<std::string> left_whole;  // modules: "lm_head"
-    bool has(const std::string& module) const {
+    int64_t group = 0;                    // 0: a whole row
+    int64_t rows = 1;                     // kFloat8: that share a scale
+    int zero_offset = 0;                  // kGptq: Quantization::zero_offset
+    std::vector<std::string> left_whole;  // kCompressedTensors: modules, "lm_head"
+    // Whether ONNX has words for it (com.microsoft.MatMulNBits).
+    bool in_onnx(const std::string& module) const {
         for (const std::string& name : left_whole)
             if (name == module) return false;
-        return group > 0;
+        return form == Form::kCompressedTensors;
     }
 };
 
@@ -95,7 +106,8 @@ struct Shape {
 
     // A Llama as build_llama_graph has it.
     bool is_plain() const {
-        return rope.empty() && layers.empty() && variation == Variation{} && packed.group == 0;
+        return rope.empty() && layers.empty() && variation == Variation{} &&
+               packed.form == PackedWeights::Form::kWhole;
     }
     LayerKind layer(int index) const {
         return layers.empty() ? LayerKind{sliding_window} : layers.at(static_cast<size_t>(index));
@@ -108,5 +120,7 @@ std::optional<Shape> find_shape(const std::string& name);
 // Reads a config.json of a Llama-like model. UserError naming file and field for what it lacks or
 // does not know.
 Shape shape_from_config(const std::string& path);
+// The same of an object that is in memory; `path` is the file that errors name.
+Shape shape_from_config(const nlohmann::json& json, const std::string& path);
 
 }  // namespace cleave::models

@@ -261,6 +261,12 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
                const PlanOptions& options, const PassControl& control) {
     const Passes pass(control);
     std::optional<Graph> quantized;
+    if (const std::string types = importer::types_to_requantize(given_graph);
+        !types.empty() && !given.dtype)
+        throw UserError(
+            "{} has weights of GGUF's types {}, which no kernel computes with as they are: say "
+            "what they become ($dtype int8 is nearest, int4 smallest; bf16 expands them)",
+            given_graph.name, types);
     if (quantizes(given))
         quantized = pass("quantize_weights",
                          [&] { return importer::quantize_weights(given_graph, *given.dtype); });

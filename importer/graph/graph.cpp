@@ -19,6 +19,8 @@ int64_t Weight::num_elements() const {
 }
 
 int64_t Weight::packed_bytes() const {
+    if (gguf && !quantization.rounded_from)
+        return num_elements() / gguf_layout(*gguf).elements * gguf_layout(*gguf).bytes;
     if (packing == Packing::kDense) return dtype_bytes(dtype, num_elements());
     CLEAVE_CHECK(shape.size() == 2) << name << ": quantised weights are matrices";
     int64_t block = quantization.block > 0 ? quantization.block : shape[1];

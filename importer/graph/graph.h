@@ -22,6 +22,7 @@
 
 #include "importer/graph/activation.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/gguf.h"
 #include "runtime/base/index.h"
 
 namespace cleave::importer {
@@ -65,6 +66,10 @@ enum class Packing : uint8_t {
     kDense,             // source_shape elements, row major
     kMatMulNBits,       // com.microsoft: [out, blocks, block * bits / 8], zero points packed alike
     kDequantizeLinear,  // ONNX: source_shape integer elements; scales per tensor, axis or block
+    // GPTQ and AWQ, [in, out] in int32 words of several codes: GPTQ's of consecutive inputs, AWQ's
+    // of eight outputs in an order of their own. Scales and zero points are [blocks, out].
+    kGptq,
+    kAwq,
 };
 
 // Quantised storage, beside the weight's type (importer/weights/formats.h): the logical weight is
@@ -79,6 +84,8 @@ struct Quantization {
     int64_t scale_count = 0;  // elements in `scales`; 1: one for the whole tensor
     DataRef zero_points;      // absent: 2^(bits - 1) for kMatMulNBits, 0 for kDequantizeLinear
     DType zero_point_dtype = DType::kUInt8;
+    int zero_offset = 0;     // added to zero points as stored, modulo 2^bits (the first GPTQ's: 1)
+    int64_t scale_rows = 1;  // output features that share a scale
     bool dynamic_activations = false;  // MatMulInteger after DynamicQuantizeLinear
     // Set: the weight's data is dense, of this type, and is quantised as shards are cut; there are
     // no scales to be read.
@@ -98,6 +105,9 @@ struct Weight {
     bool transposed = false;
     Range rows, columns;        // of the logical (already transposed) source; whole by default
     Quantization quantization;  // for packing != kDense
+    // `data` are blocks of that type of a GGUF file, scales and zero points within them. kDense:
+    // they are expanded to `dtype`, f32, as they are read.
+    std::optional<GgufType> gguf;
     std::vector<std::string> initializers;  // ONNX names it came from
 
     int64_t num_elements() const;

@@ -2,9 +2,11 @@
 #include "importer/weights/dequantize.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
+#include "importer/weights/gguf_blocks.h"
 #include "importer/weights/read_transposed.h"
 #include "importer/weights/round_weights.h"
 #include "importer/weights/weight_reader.h"
@@ -45,6 +47,7 @@ public:
           scales_(reader.bytes(q_.scales)) {
         const std::vector<int64_t>& s = weight.source_shape;
         CLEAVE_CHECK(s.size() == 2) << weight.name << ": quantised weights are matrices";
+        if (q_.scale_rows < 1) throw UserError("{}: scales of {} rows", weight.name, q_.scale_rows);
         source_rows_ = weight.transposed ? s[1] : s[0];
         source_columns_ = weight.transposed ? s[0] : s[1];
         blocks_ = q_.block > 0 ? (source_columns_ + q_.block - 1) / q_.block : 1;
@@ -65,6 +68,7 @@ public:
     }
     // The bytes of a row's codes from `column` on, where they are contiguous whole bytes.
     std::span<const std::byte> run(int64_t row, int64_t column, int64_t count) const {
+        if (is_in_words()) return {};
         if (weight_.packing != Packing::kMatMulNBits && weight_.transposed) return {};
         const int64_t first = element(row0_ + row, column0_ + column);
         if (first * bits_ % 8 != 0) return {};
@@ -97,7 +101,8 @@ public:
     }
     // Only where the format has integer zero points.
     int zero_code(int64_t row, int64_t column) const {
-        return bits_at(zeros_, zero_index(row0_ + row, column0_ + column), zero_bits_) ^ flip();
+        const int code = bits_at(zeros_, zero_index(row0_ + row, column0_ + column), zero_bits_);
+        return ((code + q_.zero_offset) & ((1 << bits_) - 1)) ^ flip();
     }
     const std::byte* zero_bytes(int64_t row, int64_t column) const {
         const size_t size = zero_bits_ / 8;
@@ -130,20 +135,34 @@ public:
     }
 
 private:
+    bool is_in_words() const {
+        return weight_.packing == Packing::kGptq || weight_.packing == Packing::kAwq;
+    }
+    // Of [in, out] codes of 4 bits, eight outputs a word: AWQ has the even ones first.
+    int64_t awq_index(int64_t input, int64_t output) const {
+        constexpr std::array<int64_t, 8> kPlaces{0, 4, 1, 5, 2, 6, 3, 7};
+        return input * source_rows_ + output / 8 * 8 + kPlaces[static_cast<size_t>(output % 8)];
+    }
     int64_t block_of(int64_t column) const { return q_.block > 0 ? column / q_.block : 0; }
     int64_t element(int64_t row, int64_t column) const {
         if (weight_.packing == Packing::kMatMulNBits) return row * blocks_ * q_.block + column;
+        if (weight_.packing == Packing::kAwq) return awq_index(column, row);
+        if (weight_.packing == Packing::kGptq) {
+            const int64_t codes = 32 / bits_;  // of a word
+            return (column / codes * source_rows_ + row) * codes + column % codes;
+        }
         return weight_.transposed ? column * source_rows_ + row : row * source_columns_ + column;
     }
     int64_t scale_index(int64_t row, int64_t column) const {
         if (q_.scale_count == 1) return 0;
         const int64_t b = block_of(column);
-        return q_.scales_transposed ? b * source_rows_ + row : row * blocks_ + b;
+        return q_.scales_transposed ? b * source_rows_ + row : row / q_.scale_rows * blocks_ + b;
     }
     // MatMulNBits packs the zero points of a row into whole bytes; a product of integers may have
     // one for all.
     int64_t zero_index(int64_t row, int64_t column) const {
         if (one_zero_) return 0;
+        if (weight_.packing == Packing::kAwq) return awq_index(block_of(column), row);
         if (weight_.packing == Packing::kMatMulNBits && zero_bits_ == 4)
             return row * ((blocks_ + 1) / 2 * 2) + block_of(column);
         if (q_.scale_count == 1 &&
@@ -236,6 +255,7 @@ void dequantize(const WeightReader& reader, const Weight& weight, Range rows, Ra
                 DType to, std::span<std::byte> destination) {
     if (weight.quantization.rounded_from)
         return expand_rounded(reader, weight, rows, columns, to, destination);
+    if (weight.gguf) return expand_gguf(reader, weight, rows, columns, to, destination);
     const Source source(reader, weight);
     std::vector<float> line(columns.size());
     const size_t line_bytes = dtype_bytes(to, columns.size());
@@ -258,6 +278,7 @@ void pack_quantized(const WeightReader& reader, const Weight& weight, Range rows
                  holds(parts.zero_points, l.zero_row_bytes))
         << weight.name << ": the destination has another size than the rectangle";
     if (weight.quantization.rounded_from) return pack_rounded(reader, weight, rows, columns, parts);
+    if (weight.gguf) return pack_gguf(reader, weight, rows, columns, parts);
     const Source source(reader, weight);
     source.check_whole_blocks(columns);
     std::fill(parts.codes.begin(), parts.codes.end(), std::byte{0});

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <string_view>
 #include <vector>
 
 #include "importer/weights/read_transposed.h"
@@ -24,7 +26,7 @@ bool is_of(const Weight& weight, DType to) {
 
 void round_later(Weight& weight, const QuantizedType& to) {
     Quantization q;
-    q.rounded_from = weight.dtype;
+    q.rounded_from = weight.gguf ? DType::kF32 : weight.dtype;
     q.block = to.block;
     q.scale_dtype = to.scale;
     weight.quantization = q;
@@ -168,7 +170,7 @@ std::string why_not_quantized(const Graph& graph, DType to) {
         const Weight* weight = matrix_of(graph, op);
         if (!weight) continue;
         any = true;
-        if (weight->packing != Packing::kDense && !is_of(*weight, to))
+        if (weight->packing != Packing::kDense && !weight->gguf && !is_of(*weight, to))
             return fmt::format(
                 "$dtype {}: '{}' is quantised already, as {}; quantise the model that it was "
                 "made from, or leave $dtype out",
@@ -181,13 +183,26 @@ std::string why_not_quantized(const Graph& graph, DType to) {
         to, graph.name);
 }
 
+std::string types_to_requantize(const Graph& graph) {
+    std::map<std::string_view, int> counts;
+    for (const Weight& weight : graph.weights)
+        if (weight.gguf && weight.packing == Packing::kDense)
+            ++counts[gguf_layout(*weight.gguf).name];
+    std::string text;
+    for (const auto& [name, count] : counts)
+        text += fmt::format("{}{} ({} tensor{})", text.empty() ? "" : ", ", name, count,
+                            count == 1 ? "" : "s");
+    return text;
+}
+
 Graph quantize_weights(Graph graph, DType to) {
     if (std::string reason = why_not_quantized(graph, to); !reason.empty())
         throw UserError("{}", reason);
     for (const Op& op : graph.ops) {
         const Weight* weight = matrix_of(graph, op);
-        if (weight && weight->packing == Packing::kDense && is_floating(weight->dtype) &&
-            weight->dtype != to)
+        if (!weight) continue;
+        const bool dense = weight->packing == Packing::kDense && is_floating(weight->dtype);
+        if (dense ? weight->dtype != to : weight->gguf && !is_of(*weight, to))
             round_later(graph.weights[op.weights[0].index()], quantized_type(to));
     }
     return graph;

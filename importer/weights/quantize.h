@@ -18,6 +18,10 @@ namespace cleave::importer {
 // in another way already.
 std::string why_not_quantized(const Graph& graph, DType to);
 
+// The types of a GGUF file that no kernel computes with, "Q4_K (13 tensors), Q6_K (2 tensors)":
+// their weights are to be quantised, or rounded, as shards are cut. Empty: there are none.
+std::string types_to_requantize(const Graph& graph);
+
 // UserError with that reason. Matrices that are of the type already stay as they are.
 Graph quantize_weights(Graph graph, DType to);
 

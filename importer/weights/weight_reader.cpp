@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "importer/weights/dequantize.h"
+#include "importer/weights/gguf_blocks.h"
 #include "importer/weights/read_transposed.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
@@ -98,7 +99,8 @@ const Weight& WeightReader::with_data(WeightId id) const {
 std::span<const std::byte> WeightReader::stored_bytes(WeightId id, Range rows) const {
     const Weight& weight = with_data(id);
     const std::span<const std::byte> data = bytes(weight.data);
-    if (weight.packing != Packing::kDense || weight.transposed || weight.shape.size() < 2)
+    if (weight.packing != Packing::kDense || weight.gguf || weight.transposed ||
+        weight.shape.size() < 2)
         return data;
     const SourceMatrix source = source_matrix(weight);
     const Range r = within(rows, weight.rows, source.rows);
@@ -131,6 +133,10 @@ void WeightReader::read(const Weight& weight, Range rows, Range columns, DType t
         << weight.name << ": the destination has " << destination.size() << " bytes";
     if (weight.packing != Packing::kDense) {
         dequantize(*this, weight, rows, columns, to, destination);
+        return;
+    }
+    if (weight.gguf) {
+        expand_gguf(*this, weight, rows, columns, to, destination);
         return;
     }
     if (vector && to == weight.dtype && !is_floating(to)) {  // integers of tensor operators

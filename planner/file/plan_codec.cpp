@@ -14,7 +14,9 @@ using namespace importer;
 template <>
 constexpr auto kLast<DType> = kLastDType;
 template <>
-constexpr auto kLast<Packing> = Packing::kDequantizeLinear;
+constexpr auto kLast<Packing> = Packing::kAwq;
+template <>
+constexpr auto kLast<GgufType> = kLastGgufType;
 template <>
 constexpr auto kLast<ValueKind> = ValueKind::kTensor;
 template <>
@@ -58,9 +60,9 @@ static void take(const pb::Range& in, Range& range) {
 FIELDS(SourceFile, SourceFile, path, size, present)
 FIELDS(DataRef, DataRef, file, blob, offset, length)
 FIELDS(Quantization, Quantization, block, axis, scale_dtype, scales, scales_transposed, scale_count,
-       zero_points, zero_point_dtype, dynamic_activations, rounded_from)
+       zero_points, zero_point_dtype, dynamic_activations, rounded_from, zero_offset, scale_rows)
 FIELDS_AS(put_fields, take_fields, Weight, Weight, name, shape, dtype, packing, data, source_shape,
-          transposed, rows, columns, quantization, initializers)
+          transposed, rows, columns, quantization, initializers, gguf)
 static void put(const Weight& w, pb::Weight* out) {
     put_fields(w, out);
     const QuantizedType* type = find_quantized_type(w.dtype);

@@ -126,8 +126,8 @@ void BpeTokenizer::encode_invalid_byte(unsigned char byte, std::vector<int32_t>&
     ids.push_back(*id);
 }
 
-std::unique_ptr<Tokenizer> load_bpe_tokenizer(const std::filesystem::path& path) {
-    return std::make_unique<BpeTokenizer>(read_tokenizer_json(path));
+std::unique_ptr<Tokenizer> load_bpe_tokenizer(const JsonView& root, const TokenizerConfig& config) {
+    return std::make_unique<BpeTokenizer>(read_tokenizer_json(root, config));
 }
 
 }  // namespace cleave::runtime

@@ -3,7 +3,6 @@
 // post-processor, decoder, in that order. tokenizer_json.cpp reads the parts; this runs them.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "runtime/text/normalizer.h"
 #include "runtime/text/pre_tokenizer.h"
 #include "runtime/text/tokenizer.h"
+#include "runtime/text/tokenizer_config.h"
 
 namespace cleave::runtime {
 
@@ -32,8 +32,8 @@ struct TokenizerParts {
     std::optional<int32_t> eos_id;
 };
 
-// Reads tokenizer.json and the files beside it. Throws UserError.
-TokenizerParts read_tokenizer_json(const std::filesystem::path& path);
+// Reads a tokenizer.json. Throws UserError.
+TokenizerParts read_tokenizer_json(const JsonView& root, const TokenizerConfig& config);
 
 class BpeTokenizer final : public Tokenizer {
 public:
@@ -63,6 +63,6 @@ private:
     std::vector<int32_t> suffix_;
 };
 
-std::unique_ptr<Tokenizer> load_bpe_tokenizer(const std::filesystem::path& path);
+std::unique_ptr<Tokenizer> load_bpe_tokenizer(const JsonView& root, const TokenizerConfig& config);
 
 }  // namespace cleave::runtime

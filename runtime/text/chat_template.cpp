@@ -6,6 +6,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
+#include "runtime/text/companions.h"
 #include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/evaluator.h"
 #include "runtime/text/jinja/operations.h"
@@ -103,17 +104,15 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& messages,
 
 std::optional<ChatTemplate> load_chat_template(const fs::path& path) {
     std::error_code ignored;
-    const fs::path folder = fs::is_directory(path, ignored) ? path : path.parent_path();
-    const TokenizerConfig config = load_tokenizer_config(folder);
-    const fs::path file = folder / "chat_template.jinja";
+    const fs::path place = place_of_companions(path);
+    const TokenizerConfig config = load_tokenizer_config(place);
+    const fs::path file = place / "chat_template.jinja";
     if (fs::exists(file, ignored))
         return ChatTemplate(read_regular_file(file), file.string(), config.special_tokens);
-    const fs::path config_file = folder / "tokenizer_config.json";
-    if (!fs::exists(config_file, ignored)) return std::nullopt;
-    const JsonFile json(config_file);
-    if (!json.root().has("chat_template")) return std::nullopt;
-    const std::string source = read_template(json.root().at("chat_template"));
-    return ChatTemplate(source, config_file.string(), config.special_tokens);
+    const auto json = find_companion(place, "tokenizer_config.json");
+    if (!json || !json->root().has("chat_template")) return std::nullopt;
+    const std::string source = read_template(json->root().at("chat_template"));
+    return ChatTemplate(source, json->root().where(), config.special_tokens);
 }
 
 }  // namespace cleave::runtime

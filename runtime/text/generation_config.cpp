@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "runtime/text/json_view.h"
+#include "runtime/text/companions.h"
 
 namespace cleave::runtime {
 
@@ -45,8 +45,7 @@ void read_fields(const JsonView& json, const fs::path& path, GenerationConfig& c
 }  // namespace
 
 GenerationConfig load_generation_config(const fs::path& model) {
-    std::error_code ignored;
-    const fs::path folder = fs::is_directory(model, ignored) ? model : model.parent_path();
+    const fs::path place = place_of_companions(model);
     struct Source {
         const char* file;
         const char* inside;  // the object that holds the fields; null: the root
@@ -57,15 +56,14 @@ GenerationConfig load_generation_config(const fs::path& model) {
                                    {"config.json", "text_config"}};
     GenerationConfig config;
     for (const Source& source : kSources) {
-        const fs::path path = folder / source.file;
-        if (!fs::exists(path, ignored)) continue;
-        const JsonFile file(path);
-        if (!file.root().raw().is_object()) file.root().fail("expected an object");
-        if (source.inside == nullptr) {
-            read_fields(file.root(), path, config);
-        } else if (file.root().has(source.inside)) {
-            read_fields(file.root().at(source.inside), path, config);
-        }
+        const auto file = find_companion(place, source.file);
+        if (!file) continue;
+        const JsonView root = file->root();
+        if (!root.raw().is_object()) root.fail("expected an object");
+        if (source.inside == nullptr)
+            read_fields(root, root.where(), config);
+        else if (root.has(source.inside))
+            read_fields(root.at(source.inside), root.where(), config);
     }
     return config;
 }

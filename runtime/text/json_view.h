@@ -53,6 +53,9 @@ class JsonFile {
 public:
     // Throws UserError when the file cannot be read or is no JSON.
     explicit JsonFile(const std::filesystem::path& path);
+    // A document in memory; errors name `file`.
+    JsonFile(nlohmann::json document, std::string file)
+        : file_(std::move(file)), document_(std::move(document)) {}
     JsonView root() const { return {document_, file_, ""}; }
 
 private:

@@ -5,11 +5,8 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
-#include "runtime/base/json_file.h"
 #include "runtime/text/added_tokens.h"
-#include "runtime/text/json_view.h"
 #include "runtime/text/sentencepiece_library.h"
-#include "runtime/text/tokenizer_config.h"
 
 namespace cleave::runtime {
 
@@ -69,8 +66,9 @@ private:
 
 class SentencePieceTokenizer final : public Tokenizer {
 public:
-    SentencePieceTokenizer(const std::filesystem::path& path, const TokenizerConfig& config)
-        : file_(path.string()), model_(sentencepiece_library(), read_regular_file(path), file_) {
+    SentencePieceTokenizer(const std::string& model, std::string file,
+                           const TokenizerConfig& config)
+        : file_(std::move(file)), model_(sentencepiece_library(), model, file_) {
         read_pieces();
         read_added_tokens(config);
         read_special_ids(config);
@@ -165,9 +163,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& path) {
-    return std::make_unique<SentencePieceTokenizer>(path,
-                                                    load_tokenizer_config(path.parent_path()));
+std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::string& model, std::string file,
+                                                        const TokenizerConfig& config) {
+    return std::make_unique<SentencePieceTokenizer>(model, std::move(file), config);
 }
 
 }  // namespace cleave::runtime

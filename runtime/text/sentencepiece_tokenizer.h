@@ -6,13 +6,17 @@
 // Hugging Face's tokenizers. Bytes that are no UTF-8 become U+FFFD in the library.
 #pragma once
 
-#include <filesystem>
 #include <memory>
+#include <string>
 
 #include "runtime/text/tokenizer.h"
+#include "runtime/text/tokenizer_config.h"
 
 namespace cleave::runtime {
 
-std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& path);
+// `model`: the bytes of a tokenizer.model; `file`: what errors name; `config`: of what is beside
+// it.
+std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::string& model, std::string file,
+                                                        const TokenizerConfig& config);
 
 }  // namespace cleave::runtime

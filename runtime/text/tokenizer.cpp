@@ -4,7 +4,11 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/gguf.h"
+#include "runtime/base/json_file.h"
 #include "runtime/text/bpe_tokenizer.h"
+#include "runtime/text/companions.h"
+#include "runtime/text/gguf_texts.h"
 #include "runtime/text/sentencepiece_tokenizer.h"
 #include "runtime/text/utf8.h"
 
@@ -64,6 +68,23 @@ void Tokenizer::finish_tables() {
     }
 }
 
+namespace {
+
+std::unique_ptr<Tokenizer> load_gguf_tokenizer(const fs::path& file) {
+    const TokenizerConfig config = load_tokenizer_config(file);
+    if (const auto model = gguf_sentencepiece_model(read_gguf(file.string())))
+        return load_sentencepiece_tokenizer(*model, file.string(), config);
+    const auto document = find_companion(file, "tokenizer.json");
+    if (!document)
+        throw UserError(
+            "{}: the GGUF file has no tokenizer; give one with $tokenizer, or give "
+            "token ids with $input_ids",
+            file.string());
+    return load_bpe_tokenizer(document->root(), config);
+}
+
+}  // namespace
+
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
     std::error_code ignored;
     fs::path file = path;
@@ -82,11 +103,17 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
             "tokenizer.model (SentencePiece) or a folder that holds one",
             path.string());
     }
-    if (file.extension() == ".json") return load_bpe_tokenizer(file);
-    if (file.extension() == ".model") return load_sentencepiece_tokenizer(file);
+    if (is_gguf(file.string())) return load_gguf_tokenizer(file);
+    if (file.extension() == ".model")
+        return load_sentencepiece_tokenizer(read_regular_file(file), file.string(),
+                                            load_tokenizer_config(file.parent_path()));
+    if (file.extension() == ".json") {
+        const JsonFile json(file);
+        return load_bpe_tokenizer(json.root(), load_tokenizer_config(file.parent_path()));
+    }
     throw UserError(
-        "{}: not a tokenizer by its name; supported are *.json (Hugging Face, BPE) and "
-        "*.model (SentencePiece)",
+        "{}: not a tokenizer by its name; supported are *.json (Hugging Face, BPE), "
+        "*.model (SentencePiece) and GGUF files",
         path.string());
 }
 

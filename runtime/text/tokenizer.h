@@ -68,7 +68,8 @@ private:
     std::vector<std::string> bytes_;  // by id: the token's bytes anywhere but at the beginning
 };
 
-// `path`: a tokenizer.json, a tokenizer.model, or a folder that holds one (tokenizer.json first).
+// `path`: a tokenizer.json, a tokenizer.model, a folder that holds one (tokenizer.json first), or a
+// GGUF file.
 // tokenizer_config.json beside it says which tokens begin and end a text. Throws UserError.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "runtime/text/companions.h"
+
 namespace cleave::runtime {
 
 namespace fs = std::filesystem;
@@ -78,14 +80,10 @@ AddedToken read_added_token(const JsonView& json, int32_t id) {
     return token;
 }
 
-TokenizerConfig load_tokenizer_config(const fs::path& folder) {
+TokenizerConfig load_tokenizer_config(const fs::path& model) {
     TokenizerConfig config;
-    std::error_code ignored;
     const auto read = [&](const char* name, void (*reader)(const JsonView&, TokenizerConfig&)) {
-        const fs::path path = folder / name;
-        if (!fs::exists(path, ignored)) return;
-        const JsonFile file(path);
-        reader(file.root(), config);
+        if (const auto file = find_companion(model, name)) reader(file->root(), config);
     };
     read("tokenizer_config.json", read_tokenizer_config);
     read("special_tokens_map.json", read_special_tokens);

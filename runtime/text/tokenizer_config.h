@@ -25,7 +25,8 @@ struct TokenizerConfig {
     std::optional<std::string> special(const char* name) const;
 };
 
-TokenizerConfig load_tokenizer_config(const std::filesystem::path& folder);
+// `model`: a folder, or a GGUF file.
+TokenizerConfig load_tokenizer_config(const std::filesystem::path& model);
 
 // One element of a list of added tokens, as tokenizer.json and tokenizer_config.json write it.
 AddedToken read_added_token(const JsonView& json, int32_t id);

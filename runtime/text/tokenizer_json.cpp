@@ -182,9 +182,7 @@ JsonView part_or_null(const JsonView& root, const char* key) {
 
 }  // namespace
 
-TokenizerParts read_tokenizer_json(const std::filesystem::path& path) {
-    const JsonFile file(path);
-    const JsonView root = file.root();
+TokenizerParts read_tokenizer_json(const JsonView& root, const TokenizerConfig& config) {
     const JsonView model = read_model(root);
     TokenizerParts parts;
     read_vocabulary(model, parts.vocabulary);
@@ -198,7 +196,7 @@ TokenizerParts read_tokenizer_json(const std::filesystem::path& path) {
     parts.byte_level = contains_type(pre_tokenizer, "ByteLevel", "pretokenizers");
     parts.decoder = read_token_decoder(part_or_null(root, "decoder"));
     read_post_processor(part_or_null(root, "post_processor"), parts);
-    apply_config(load_tokenizer_config(path.parent_path()), parts);
+    apply_config(config, parts);
     return parts;
 }
 

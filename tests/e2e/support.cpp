@@ -93,8 +93,11 @@ planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t pr
 }
 
 runtime::SequenceResult continue_prompt(const importer::Graph& graph, const DeviceShape& shape,
-                                        const std::vector<int32_t>& prompt, size_t new_tokens) {
-    planner::Plan plan = plan_for(graph, shape, all_logits_workload(1, 16, 8));
+                                        const std::vector<int32_t>& prompt, size_t new_tokens,
+                                        std::optional<DType> kv_dtype) {
+    planner::Workload workload = all_logits_workload(1, 16, 8);
+    workload.kv_dtype = kv_dtype;
+    planner::Plan plan = plan_for(graph, shape, workload);
     runtime::Session session(plan, checked_options());
     runtime::GenerateOptions options;
     options.keep_logits = true;

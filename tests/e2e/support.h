@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,8 @@ planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t pr
 // One prompt of at most 8 tokens, continued to at most 16 on devices of that shape, with the logits
 // of every token.
 runtime::SequenceResult continue_prompt(const importer::Graph& graph, const DeviceShape& shape,
-                                        const std::vector<int32_t>& prompt, size_t new_tokens);
+                                        const std::vector<int32_t>& prompt, size_t new_tokens,
+                                        std::optional<DType> kv_dtype = {});
 
 // Options of a session in poisoned memory that records its trace.
 runtime::SessionOptions checked_options();

@@ -246,8 +246,8 @@ TEST_CASE("a field of config.json that is not understood is refused by its name"
     const auto packed = [&](const auto& change) {
         return config("llama_int4", [&](Json& c) { change(c["quantization_config"]); });
     };
-    CHECK_THAT(packed([](Json& q) { q["quant_method"] = "awq"; }),
-               Contains("quant_method\" is \"awq\", but must be \"compressed-tensors\""));
+    CHECK_THAT(packed([](Json& q) { q["quant_method"] = "bitsandbytes"; }),
+               Contains("quant_method\" is \"bitsandbytes\", but must be one that is supported"));
     CHECK_THAT(packed([](Json& q) { q["format"] = "marlin"; }), Contains("\"pack-quantized\""));
     CHECK_THAT(packed([](Json& q) { q["ignore"] = {"re:.*mlp.*"}; }),
                Contains("has the pattern \"re:.*mlp.*\""));
@@ -282,6 +282,67 @@ TEST_CASE("a field of config.json that is not understood is refused by its name"
                Contains("model_type \"mamba\" is not supported; supported are llama, mistral"));
 }
 
+TEST_CASE("how a folder's matrices are quantised is understood whole, or refused by name",
+          "[models]") {
+    const auto of = [](const char* name, const auto& change) {
+        return error_of_folder(name, [&](const fs::path& folder) {
+            change_json(folder / "config.json", [&](Json& c) { change(c["quantization_config"]); });
+        });
+    };
+    CHECK_THAT(of("llama_gptq", [](Json& q) { q["bits"] = 3; }), Contains("must be 4 or 8"));
+    CHECK_THAT(of("llama_gptq", [](Json& q) { q["desc_act"] = true; }),
+               Contains("codes in another order"));
+    CHECK_THAT(of("llama_gptq", [](Json& q) { q["checkpoint_format"] = "marlin"; }),
+               Contains("checkpoint_format"));
+    CHECK_THAT(of("llama_gptq", [](Json& q) { q["group_size"] = 32; }),
+               Contains("qzeros' is [2, 4], but config.json asks for [1, 4]"));
+    CHECK_THAT(of("llama_awq", [](Json& q) { q["version"] = "gemv"; }), Contains("\"gemm\""));
+    CHECK_THAT(of("llama_awq", [](Json& q) { q["zero_point"] = false; }), Contains("zero_point"));
+    CHECK_THAT(of("llama_fp8_blocks", [](Json& q) { q["weight_block_size"] = {8, 24}; }),
+               Contains("blocks of 8 x 24"));
+    CHECK_THAT(of("llama_fp8_blocks", [](Json& q) { q["fmt"] = "e5m2"; }), Contains("\"e4m3\""));
+    CHECK_THAT(of("llama_fp8", [](Json& q) { q["format"] = "naive-quantized"; }),
+               Contains("float-quantized"));
+}
+
+TEST_CASE("tensors of a quantised folder are there, of their types, and in their order",
+          "[models]") {
+    const auto header = [](const char* name, const auto& change) {
+        return error_of_folder(name, [&](const fs::path& folder) {
+            change_header(folder / "model.safetensors", change);
+        });
+    };
+    const std::string gate = "model.layers.0.mlp.gate_proj.";
+    CHECK_THAT(header("llama_gptq", [&](Json& h) { h[gate + "qweight"]["dtype"] = "F32"; }),
+               Contains("is of type F32; supported there: I32"));
+    CHECK_THAT(header("llama_awq",
+                      [&](Json& h) {
+                          h[gate + "zeros"] = h[gate + "qzeros"];
+                          h.erase(gate + "qzeros");
+                      }),
+               Contains("'model.layers.0.mlp.gate_proj.qzeros' is missing"));
+    CHECK_THAT(header("llama_awq",
+                      [&](Json& h) {
+                          h["more"] = h["lm_head.weight"];
+                          h.erase("lm_head.weight");
+                          h["lm_head.weight"] = h["model.embed_tokens.weight"];
+                          h.erase("model.embed_tokens.weight");
+                      }),
+               Contains("'model.embed_tokens.weight' is missing"));
+    CHECK_THAT(error_of_folder("llama_gptq",
+                               [](const fs::path& folder) {
+                                   const fs::path file = folder / "model.safetensors";
+                                   std::string bytes = bytes_of(file);
+                                   const std::string name = "self_attn.q_proj.g_idx";
+                                   REQUIRE(bytes.find(name) != std::string::npos);
+                                   const auto read = models::read_safetensors(file.string());
+                                   for (const auto& tensor : read.tensors)
+                                       if (tensor.name.ends_with(name)) bytes[tensor.offset] = 1;
+                                   write_bytes(file, bytes);
+                               }),
+               Contains("codes in another order than their groups"));
+}
+
 // Each byte of the header and of the index in turn takes some other value: a UserError or a model,
 // nothing else.
 TEST_CASE("damaged headers, indexes and configurations are refused or read, never worse",
@@ -289,7 +350,7 @@ TEST_CASE("damaged headers, indexes and configurations are refused or read, neve
     std::mt19937 random(23);
     const TemporaryFolder folder;
     int read = 0, refused = 0;
-    for (const char* name : {"llama_sharded", "gemma3", "phi3_partial"})
+    for (const char* name : {"llama_sharded", "gemma3", "phi3_partial", "llama_gptq", "llama_fp8"})
         for (const fs::directory_entry& entry : fs::directory_iterator(family_folder(name))) {
             const fs::path copy = folder.path() / name;
             fs::remove_all(copy);

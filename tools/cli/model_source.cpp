@@ -12,10 +12,13 @@
 
 #include "importer/onnx/import.h"
 #include "models/convert.h"
+#include "models/gguf_model.h"
 #include "models/model_folder.h"
 #include "models/shapes.h"
 #include "planner/file/plan_file.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/gguf.h"
+#include "runtime/text/companions.h"
 #include "tools/cli/context_limit.h"
 #include "tools/cli/suggest.h"
 #include "tools/cli/terminal.h"
@@ -55,6 +58,14 @@ LoadedModel from_folder(const fs::path& folder) {
     return model;
 }
 
+LoadedModel from_gguf(const fs::path& path) {
+    LoadedModel model;
+    model.graph = models::import_gguf(path.string());
+    model.folder = path.string();
+    model.max_positions = model.graph.config.max_positions;
+    return model;
+}
+
 // A folder with weights as Hugging Face has them, and no ONNX file.
 bool is_hugging_face(const fs::path& folder) {
     std::error_code error;
@@ -74,9 +85,8 @@ std::string known_as(const fs::path& file) {
     const std::string_view begins(magic, sizeof(magic));
     if (type == ".safetensors")
         return "weights of a Hugging Face folder; give the folder, which has config.json, too";
-    if (begins == "GGUF" || type == ".gguf")
-        return "a GGUF file, which is not supported; give the folder of safetensors that it was "
-               "made from";
+    if (begins == "GGUF") return "a GGUF file; name the file itself";
+    if (type == ".gguf") return "no GGUF file, whatever its name says; download it again";
     if (type == ".bin" || type == ".pt" || type == ".pth" || type == ".ckpt")
         return "a PyTorch checkpoint, which is not supported: reading one runs code of its "
                "author's; give a folder of safetensors (save_pretrained of transformers writes "
@@ -117,8 +127,8 @@ LoadedModel from_plan(const fs::path& path) {
     model.kind = ModelKind::kPlan;
     model.plan = planner::load_plan(path.string());
     model.graph = model.plan->graph;
-    model.folder =
-        model.graph.path.empty() ? "" : fs::path(model.graph.path).parent_path().string();
+    if (!model.graph.path.empty())
+        model.folder = runtime::place_of_companions(model.graph.path).string();
     model.max_positions = model.plan->workload.context;
     return model;
 }
@@ -145,7 +155,8 @@ void name_weight_folders(const ModelFlags& flags, const planner::Plan& plan) {
 LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
     if (flags.model.empty())
         throw UserError(
-            "MODEL is empty: give an .onnx file, a folder with one or with safetensors, a .plan "
+            "MODEL is empty: give an .onnx or GGUF file, a folder with one or with safetensors, a "
+            ".plan "
             "file or a shape name");
     if (std::optional<models::Shape> shape = models::find_shape(flags.model))
         return from_shape(*shape, dtype);
@@ -156,6 +167,7 @@ LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
                         flags.model, did_you_mean(flags.model, models::shape_names()),
                         fmt::join(models::shape_names(), ", "));
     if (path.extension() == ".plan") return from_plan(path);
+    if (fs::is_regular_file(path, error) && is_gguf(path.string())) return from_gguf(path);
     if (is_hugging_face(path)) return from_folder(path);
     if (path.filename() == "config.json" && flags.weights != "none" &&
         models::has_safetensors(path.has_parent_path() ? path.parent_path().string() : "."))

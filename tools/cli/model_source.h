@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resolves the MODEL argument: an .onnx file, a folder with one, a Hugging Face folder, a .plan
-// file, a shape name, or a config.json.
+// Resolves the MODEL argument: an .onnx file, a folder with one, a Hugging Face folder, a GGUF
+// file, a .plan file, a shape name, or a config.json.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ struct LoadedModel {
     ModelKind kind = ModelKind::kOnnx;
     importer::Graph graph;              // of a plan, too
     std::optional<planner::Plan> plan;  // for a .plan file
-    std::string folder;         // of tokenizer and generation configs; empty for a shape name
+    std::string folder;  // of tokenizer and generation configs, or the GGUF file; empty: none
     int64_t max_positions = 0;  // the model's context limit, 0 when nothing says
 };
 

@@ -56,7 +56,8 @@ CLI::Validator real_number(double least, double most) {
 
 void add_model_flags(CLI::App& app, ModelFlags& flags, bool required) {
     app.add_option("MODEL", flags.model,
-                   "an .onnx file, a folder with one, a Hugging Face folder, a .plan file, a shape "
+                   "an .onnx file, a folder with one, a Hugging Face folder, a GGUF file, a .plan "
+                   "file, a shape "
                    "name (llama-3-8b, ...) or a config.json")
         ->required(required);
     app.add_option("--weights", flags.weights,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
 #include <memory>
 
-#include <fmt/format.h>
-
 #include "models/convert.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/gguf.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -16,6 +17,13 @@ struct ConvertArguments {
 };
 
 void run_convert(ConvertArguments flags) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(flags.folder, error))
+        throw UserError("{}: {}", flags.folder,
+                        is_gguf(flags.folder)
+                            ? "a GGUF file is run, planned, inspected and exported as it is; ONNX "
+                              "has no form for its blocks"
+                            : "no such folder; give one with config.json and .safetensors files");
     flags.options.form = flags.form == "decomposed" ? models::OnnxForm::kDecomposed
                          : flags.form == "gqa"      ? models::OnnxForm::kGroupQueryAttention
                                                     : models::OnnxForm::kAttention;
@@ -29,8 +37,7 @@ void add_convert(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
         "convert", "write the ONNX file of a Hugging Face folder; its weights stay where they are");
     command->add_option("FOLDER", flags->folder, "with config.json and .safetensors files")
-        ->required()
-        ->check(CLI::ExistingDirectory);
+        ->required();
     command->add_option("-o,--output", flags->options.output,
                         "an .onnx file, or a folder for model.onnx (default: FOLDER/model.onnx)");
     command

@@ -41,10 +41,13 @@ struct Summary {
 };
 
 std::string describe_storage(const importer::Weight& w) {
+    if (w.gguf) return fmt::format("{} of GGUF", gguf_layout(*w.gguf).name);
     if (w.packing == importer::Packing::kDense) return std::string(dtype_name(w.dtype));
     const importer::Quantization& q = w.quantization;
     return fmt::format("{} ({}, {}{})", w.dtype,
                        w.packing == importer::Packing::kMatMulNBits ? "MatMulNBits"
+                       : w.packing == importer::Packing::kGptq      ? "GPTQ"
+                       : w.packing == importer::Packing::kAwq       ? "AWQ"
                        : q.dynamic_activations                      ? "MatMulInteger"
                                                                     : "DequantizeLinear",
                        q.block              ? fmt::format("blocks of {}", q.block)
@@ -73,7 +76,7 @@ std::string describe_op(const Graph& graph, const importer::Op& op) {
             text += fmt::format(
                 " {} -> {}{}{}", w.shape.at(1), w.shape.at(0),
                 op.as<importer::LinearAttrs>().has_bias ? " + bias" : "",
-                w.packing == importer::Packing::kDense ? "" : " " + describe_storage(w));
+                w.packing == importer::Packing::kDense && !w.gguf ? "" : " " + describe_storage(w));
             break;
         }
         case OpKind::kRope: {

@@ -37,6 +37,7 @@ FLAGS_OF = {
             "mutate_message",
             "plan_fuzzer",
             "text_fuzzer",
+            "weights_fuzzer",
         )
     },
     "codegen/compile/llvm_static/absent_parts.cpp": "codegen/compile/llvm/load.cpp",

@@ -14,6 +14,7 @@ import sys
 import zlib
 
 import numpy as np
+import quantised
 import safetensors.torch
 import torch
 import transformers
@@ -141,8 +142,10 @@ MODELS = {
         dict(**WITHOUT_HEAD_DIM, sliding_window=None, layer_types=["full_attention", "full_attention"]),
         (),
     ),
-    "llama_int4": ("Llama", dict(**WITHOUT_HEAD_DIM, num_hidden_layers=1, intermediate_size=32), ("packed4",)),
-    "llama_int8": ("Llama", dict(**WITHOUT_HEAD_DIM, num_hidden_layers=1, intermediate_size=32), ("packed8",)),
+    **{
+        f"llama_{how}": ("Llama", dict(**WITHOUT_HEAD_DIM, num_hidden_layers=1, intermediate_size=32), (how,))
+        for how in ("int4", "int8", "gptq", "gptq8", "awq", "fp8", "fp8_blocks")
+    },
     "seed_oss": ("SeedOss", dict(attention_bias=True, attention_out_bias=False, num_hidden_layers=1), ()),
     "smollm3": ("SmolLM3", dict(**WITHOUT_HEAD_DIM, tie_word_embeddings=True, no_rope_layers=[1, 0]), ()),
 }
@@ -185,7 +188,7 @@ def continuation(model: torch.nn.Module) -> tuple[list[int], list[int], np.ndarr
     raise RuntimeError("after every prompt two tokens are too close to call")
 
 
-def pack(model: torch.nn.Module, bits: int, group: int) -> dict[str, torch.Tensor]:
+def integers(model: torch.nn.Module, bits: int, group: int) -> tuple[dict, dict]:
     """Rounds the layers' matrices to codes of `bits` bits, and gives them as compressed-tensors packs them."""
     stored = {}
     for name, module in model.named_modules():
@@ -204,17 +207,8 @@ def pack(model: torch.nn.Module, bits: int, group: int) -> dict[str, torch.Tenso
         stored[f"{name}.weight_packed"] = torch.from_numpy(words.view(np.int32))
         stored[f"{name}.weight_scale"] = scales
         stored[f"{name}.weight_shape"] = torch.tensor([rows, columns])
-    return stored
-
-
-def write_packed(folder: pathlib.Path, model: torch.nn.Module, stored: dict, bits: int, group: int) -> None:
-    """Replaces the folder's matrices by packed ones, and has compressed-tensors read it as a check."""
-    packed = {name.rsplit(".", 1)[0] for name in stored}
-    rest = {k: v for k, v in model.state_dict().items() if k.rsplit(".", 1)[0] not in packed}
-    safetensors.torch.save_file({**stored, **rest}, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
     weights = dict(num_bits=bits, type="int", symmetric=True, strategy="group", group_size=group, dynamic=False)
-    config["quantization_config"] = dict(
+    config = dict(
         quant_method="compressed-tensors",
         format="pack-quantized",
         quantization_status="compressed",
@@ -223,7 +217,30 @@ def write_packed(folder: pathlib.Path, model: torch.nn.Module, stored: dict, bit
             group_0=dict(targets=["Linear"], weights=weights, input_activations=None, output_activations=None)
         ),
     )
+    return stored, config
+
+
+QUANTISED = {
+    "int4": lambda model: integers(model, 4, 16),
+    "int8": lambda model: integers(model, 8, 16),
+    "gptq": lambda model: quantised.gptq(model, 4, 16, first_version=True),
+    "gptq8": lambda model: quantised.gptq(model, 8, -1, first_version=False),
+    "awq": lambda model: quantised.awq(model, 16),
+    "fp8": quantised.float8_rows,
+    "fp8_blocks": lambda model: quantised.float8_blocks(model, 16),
+}
+
+
+def write_quantised(folder: pathlib.Path, model: torch.nn.Module, stored: dict, quantisation: dict) -> None:
+    """Replaces the folder's matrices, and has compressed-tensors read its own as a check."""
+    modules = {name.rsplit(".", 1)[0] for name in stored}
+    rest = {k: v for k, v in model.state_dict().items() if k.rsplit(".", 1)[0] not in modules}
+    safetensors.torch.save_file({**stored, **rest}, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = quantisation
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    if quantisation["quant_method"] != "compressed-tensors":
+        return
     loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     difference = np.abs(logits_of(loaded, PROMPTS[0]) - logits_of(model, PROMPTS[0])).max()
     assert difference < 1e-4, f"compressed-tensors reads another model: {difference}"
@@ -247,16 +264,16 @@ def main() -> None:
     for name in sys.argv[1:] or MODELS:
         different = MODELS[name][2]
         model = make(name)
-        bits = next((int(d[6:]) for d in different if d.startswith("packed")), 0)
-        stored = pack(model, bits, 16) if bits else {}
+        how = next((d for d in different if d in QUANTISED), None)
+        stored, quantisation = QUANTISED[how](model) if how else ({}, {})
         folder = FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder, max_shard_size="12KB" if "sharded" in different else "1GB")
         (folder / "generation_config.json").unlink(missing_ok=True)
         if "old_rope" in different:
             write_old_rope(folder / "config.json")
-        if bits:
-            write_packed(folder, model, stored, bits, 16)
+        if how:
+            write_quantised(folder, model, stored, quantisation)
         prompt, new, logits = continuation(model)
         logits.astype("<f4").tofile(FOLDER / "references" / f"{name}.f32")
         entry = dict(
