@@ -2,6 +2,7 @@
 // The `cleave` command. Exit codes: 0 done; 1 the input's fault; 2 ours; 130 interrupted.
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "codegen/compile/host.h"
 #include "planner/planner.h"
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
@@ -18,6 +20,7 @@
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
+#include "tools/commit.h"
 
 namespace {
 
@@ -36,6 +39,16 @@ int fail(int code, const std::string& message) {
     return code;
 }
 
+// Its own, those of what it was built with, and where it lies.
+std::string version_text() {
+    const codegen::HostCompilerInfo compiler = codegen::host_compiler_info();
+    std::error_code error;
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+    return fmt::format("cleave {}, commit {}\nLLVM {}, ONNX {}\n{}", CLEAVE_VERSION,
+                       tools::commit(), compiler.available ? compiler.version : "absent",
+                       CLEAVE_ONNX_VERSION, program.string());
+}
+
 bool wants_json(int argc, char** argv) {
     for (int i = 1; i < argc; ++i)
         if (std::string_view(argv[i]) == "--json") return true;
@@ -44,7 +57,7 @@ bool wants_json(int argc, char** argv) {
 
 int run(int argc, char** argv, runtime::Drivers& drivers) {
     CLI::App app{"Cleave plans, proves and runs an ONNX Llama over several devices."};
-    app.set_version_flag("--version", std::string("cleave ") + CLEAVE_VERSION);
+    app.set_version_flag("--version", version_text);
     app.require_subcommand(1);
     app.footer(
         "Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon "

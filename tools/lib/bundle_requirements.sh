@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # What the programs and libraries of a bundle need of the machine on which it runs, read from the
-# files themselves. Sourced by tools/gpu-check, which sources common.sh before it.
+# files themselves. Sourced by bundle.sh, after common.sh.
 
 newest_glibc=2.36
 # glibc's own, which every machine has.
