@@ -313,7 +313,9 @@ private:
         CollectiveForm form = all_reduce_form_of(group.partial, c.bytes.at(point_));
         c.group = form.group;
         c.two_phase = form.form == SumForm::kTwoPhase;
-        c.path = form.form == SumForm::kRing        ? Path::kVendor
+        const bool by_library = form.form >= SumForm::kRing;
+        if (by_library) c.by_library = form.form;
+        c.path = by_library                         ? Path::kVendor
                  : by_peers(group.partial, c.group) ? Path::kPeer
                                                     : Path::kStaged;
         c.contributions = partials;
@@ -327,7 +329,7 @@ private:
         }
         int64_t members = static_cast<int64_t>(width()),
                 given = static_cast<int64_t>(partials.size());
-        Amount link = form.form == SumForm::kRing       ? c.bytes * (2 * (members - 1))
+        Amount link = by_library                        ? c.bytes * (2 * (members - 1))
                       : form.form == SumForm::kTwoPhase ? c.bytes * (given + members - 2)
                                                         : c.bytes * (given * (members - 1));
         // Of few tokens: an exchange of many is bound by its bytes, and divides them finer than by

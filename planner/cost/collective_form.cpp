@@ -48,6 +48,16 @@ CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceI
         const int64_t ns = links.all_reduce_ns(ring, bytes, SumForm::kRing);
         return {SumForm::kRing, std::move(ring), ns};
     }
+    if (is_rows && links.sums_over_nodes(group)) {
+        best.group = ring_order(links, group);
+        best.ns = INT64_MAX;
+        for (SumForm form : {SumForm::kTree, SumForm::kHierarchical})
+            if (const int64_t ns = links.all_reduce_ns(group, bytes, form); ns < best.ns) {
+                best.form = form;
+                best.ns = ns;
+            }
+        return best;
+    }
     // A ring has an order of its own; the other forms name their members in device order, whatever
     // the stage's is.
     std::vector<DeviceId> members(group.begin(), group.end());

@@ -23,7 +23,7 @@ struct CollectiveForm {
 // exchange or two phases; others exchange through host memory and have that form. The ring is the
 // vendor's library's: of cards that have it, where they either do not reach each other's memory or
 // sum 8 MiB and more, rows of tokens or outputs (`is_rows`); tensors of other graphs go by the
-// host.
+// host. Catalogue GPUs in several nodes have the library's tree or hierarchical sum.
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
                                  int64_t bytes, bool is_prefill, bool is_rows = true);
 

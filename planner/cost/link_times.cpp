@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
 
 #include "planner/cost/kernel_times.h"
+#include "planner/cost/node_sums.h"
 #include "planner/machine/vendor.h"
 
 namespace cleave::planner {
@@ -16,6 +20,9 @@ constexpr double kFittedLink = 450e9, kFittedLatency = 2500;
 constexpr int64_t kStagedBandwidth = 6'000'000'000;  // through pageable memory of the hosts
 constexpr int64_t kStagedLatency = 30'000;
 
+// Of a message to another host: NCCL's getNetOverhead on Intel hosts (src/graph/search.cc).
+constexpr int64_t kPostNs = 1'000;
+
 int64_t nanoseconds(double bytes, double per_second) {
     return std::llround(bytes * 1e9 / per_second);
 }
@@ -26,6 +33,61 @@ LinkTable::LinkTable(const Machine& machine)
     : machine_(&machine), count_(machine.devices.size()), links_(count_ * count_, nullptr) {
     for (const Link& link : machine.links)
         links_[link.from.index() * count_ + link.to.index()] = &link;
+    std::map<std::string_view, int> hosts;
+    for (const DeviceInfo& device : machine.devices)
+        node_.push_back(
+            hosts.try_emplace(device.host, static_cast<int>(hosts.size())).first->second);
+}
+
+int64_t LinkTable::num_nodes(std::span<const DeviceId> devices) const {
+    std::set<int> nodes;
+    for (DeviceId d : devices) nodes.insert(node_[d.index()]);
+    return static_cast<int64_t>(nodes.size());
+}
+
+bool LinkTable::sums_over_nodes(std::span<const DeviceId> group) const {
+    if (machine_->fabric.empty() || num_nodes(group) < 2) return false;
+    const VendorFacts* vendor = vendor_of(machine_->device(group[0]));
+    return vendor && std::all_of(group.begin(), group.end(), [&](DeviceId d) {
+               const DeviceInfo& device = machine_->device(d);
+               return device.kind == DeviceKind::kSim && vendor_of(device) == vendor;
+           });
+}
+
+// The nodes are alike but for their members: the fullest one sets the pace inside, the one with the
+// fewest adapters outside.
+int64_t LinkTable::sum_over_nodes_ns(std::span<const DeviceId> group, int64_t bytes,
+                                     SumForm form) const {
+    std::map<int, std::vector<DeviceId>> nodes;
+    for (DeviceId d : group) nodes[node_[d.index()]].push_back(d);
+    const Fabric& fabric = *find_fabric(machine_->fabric);
+    NodeGroup sum{static_cast<int64_t>(nodes.size()), 1, INT64_MAX, INFINITY, 0, 0};
+    const std::vector<DeviceId>* fullest = &nodes.begin()->second;
+    for (const auto& [node, members] : nodes) {
+        if (members.size() > fullest->size()) fullest = &members;
+        const DeviceId elsewhere =
+            node == nodes.begin()->first ? nodes.rbegin()->second[0] : nodes.begin()->second[0];
+        std::set<int> shared;
+        int64_t own = 0;
+        for (DeviceId d : members) {
+            const Link* link = at(d, elsewhere);
+            const int64_t latency = link ? link->latency_ns : kStagedLatency;
+            sum.adapter_rate = std::min(
+                sum.adapter_rate, static_cast<double>(link ? std::max<int64_t>(1, link->bandwidth)
+                                                           : kStagedBandwidth));
+            sum.slower = std::max(
+                sum.slower, static_cast<double>(latency) / static_cast<double>(fabric.message_ns));
+            if (link && link->domain >= 0)
+                shared.insert(link->domain);
+            else
+                ++own;
+        }
+        sum.adapters = std::min(sum.adapters, own + static_cast<int64_t>(shared.size()));
+    }
+    sum.members = static_cast<int64_t>(fullest->size());
+    if (form == SumForm::kHierarchical)
+        sum.in_node_ns = all_reduce_ns(*fullest, bytes, SumForm::kRing);
+    return node_sum_ns(fabric, sum, bytes, form);
 }
 
 SumForm all_reduce_form(bool through_host, bool is_prefill, size_t members) {
@@ -74,6 +136,7 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
                                  SumForm form) const {
     auto n = static_cast<int64_t>(group.size());
     if (n <= 1) return 0;
+    if (form > SumForm::kRing) return sum_over_nodes_ns(group, bytes, form);
     int64_t latency = 0, bandwidth = INT64_MAX;
     bool ring = form == SumForm::kRing;
     for (size_t i = 0; i < group.size(); ++i) {
@@ -91,6 +154,13 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
                                          : kStagedBandwidth);
         }
     }
+    // All messages of the forms without an order, to members in other hosts.
+    if (!ring && num_nodes(group) > 1) {
+        const auto here = std::count_if(group.begin(), group.end(), [&](DeviceId d) {
+            return node_[d.index()] == node_[group[0].index()];
+        });
+        latency += kPostNs * (n - here - 1);
+    }
     auto b = static_cast<double>(std::max<int64_t>(1, bandwidth));
     auto p = static_cast<double>(bytes), m = static_cast<double>(n);
     if (is_fabric(group)) {
@@ -107,9 +177,8 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
     switch (form) {
         case SumForm::kOneShot: return latency + nanoseconds(p * (m - 1), b);
         case SumForm::kTwoPhase: return 2 * latency + nanoseconds(2 * p * (m - 1) / m, b);
-        case SumForm::kRing: return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
+        default: return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
     }
-    return 0;
 }
 
 int64_t LinkTable::gather_ns(std::span<const DeviceId> from, std::span<const DeviceId> to,

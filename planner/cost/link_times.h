@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times of transfers and collectives: alpha-beta over the links they use (Thakur, Rabenseifner and
-// Gropp, IJHPCA 2005), all-reduces over NVLink and Infinity Fabric as fitted (kernel_times.h). In:
+// Gropp, IJHPCA 2005), all-reduces over NVLink and Infinity Fabric as fitted (kernel_times.h),
+// those over several nodes by their library's forms (node_sums.h). Across hosts a sender posts its
+// messages one after the other. In:
 // a payload at a point of the workload. Out: integer nanoseconds of one step alone on its devices.
 // What launches cost: launch_costs.h.
 #pragma once
@@ -43,6 +45,12 @@ public:
     };
     Demand demand(std::span<const DeviceId> devices) const;
 
+    // How many hosts have some of them.
+    int64_t num_nodes(std::span<const DeviceId> devices) const;
+    // Whether a vendor's library sums over several nodes: catalogue GPUs of one vendor, not all of
+    // one host, that a fabric joins.
+    bool sums_over_nodes(std::span<const DeviceId> group) const;
+
     // Whether any of them is a device that exists here, not one of the catalogue alone.
     bool runs_here(std::span<const DeviceId> group) const;
     bool reach_each_other(std::span<const DeviceId> group) const {
@@ -58,10 +66,12 @@ public:
 
 private:
     bool is_fabric(std::span<const DeviceId> group) const;
+    int64_t sum_over_nodes_ns(std::span<const DeviceId> group, int64_t bytes, SumForm form) const;
 
     const Machine* machine_;
     size_t count_;
     std::vector<const Link*> links_;
+    std::vector<int> node_;  // by device: its host's number
 };
 
 }  // namespace cleave::planner

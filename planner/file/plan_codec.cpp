@@ -41,6 +41,8 @@ template <>
 constexpr auto kLast<Path> = Path::kVendor;
 template <>
 constexpr auto kLast<CollectiveOp> = CollectiveOp::kAllGather;
+template <>
+constexpr auto kLast<SumForm> = SumForm::kHierarchical;
 
 FIELDS_AS(put_fields, take_fields, Range, Range, begin)
 static void put(const Range& range, pb::Range* out) {
@@ -186,7 +188,7 @@ FIELDS(DeviceInfo, Device, name, kind, arch, model, host, identity, pci, collect
 FIELDS(Link, Link, from, to, kind, bandwidth, latency_ns, domain, exchange_bandwidth,
        exchange_latency_ns, peer_access)
 FIELDS(BandwidthDomain, BandwidthDomain, name, bandwidth)
-FIELDS(Machine, Machine, name, devices, links, domains)
+FIELDS(Machine, Machine, name, devices, links, domains, fabric)
 FIELDS(Workload, Workload, batch, prompt_tokens, context, kv_tokens, prefill_chunk, all_logits,
        dtype, kv_dtype, activation_dtype)
 FIELDS(Pin, Pin, what, device)
@@ -211,7 +213,7 @@ FIELDS(Compute, Compute, device, kernel, ops, inputs, outputs, weights, rope_tab
        tile, narrow, scratch, activations, flops, weight_bytes, activation_bytes)
 FIELDS(Transfer, Transfer, source, destination, path, bytes)
 FIELDS(Collective, Collective, op, path, two_phase, group, contributions, epilogue, epilogue_inputs,
-       weights, outputs, bytes)
+       weights, outputs, bytes, by_library)
 FIELDS_AS(put_fields, take_fields, Step, Step, layer, stage, predicted_ns, start_ns, link_bytes)
 static void put(const Step& s, pb::Step* out) {
     if (const Compute* c = s.compute()) put(*c, out->mutable_compute());

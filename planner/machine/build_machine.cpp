@@ -6,16 +6,17 @@
 #include <tuple>
 
 #include "planner/machine/catalogue.h"
+#include "planner/machine/fabric.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
 namespace {
 
-constexpr int kDevicesPerNode = 8;  // sim: devices of one model in one server
 constexpr int64_t kGiga = 1'000'000'000;
 constexpr int64_t kPcieBandwidth = 25 * kGiga;  // PCIe 4.0 x16, effective
 constexpr int64_t kPcieLatency = 8'000;
-constexpr int64_t kNetworkBandwidth = 45 * kGiga;  // one 400 Gb/s adapter a device, effective
+// Between hosts of which no fabric is known: devices that are here, and others.
+constexpr int64_t kNetworkBandwidth = 45 * kGiga;
 constexpr int64_t kNetworkLatency = 12'000;
 constexpr int64_t kHostLatency =
     3'000;  // waking the other device's worker, where nothing was measured
@@ -31,7 +32,7 @@ DeviceInfo sim_device(const DeviceSpec& spec) {
     d.arch = model.arch;
     d.model = model.name;
     d.index = spec.index;
-    int node = spec.index / kDevicesPerNode;
+    const int node = spec.index / (spec.per_node > 0 ? spec.per_node : model.per_node);
     d.host = !spec.machine.empty() ? spec.machine
              : node == 0           ? "localhost"
                                    : "node" + std::to_string(node);
@@ -121,15 +122,20 @@ void share_cards(const std::vector<DeviceSpec>& specs, Machine& machine) {
     }
 }
 
+int64_t bytes_per_second(const Fabric& fabric) {
+    return static_cast<int64_t>(fabric.adapter_gb * 1e9);
+}
+
 Link make_link(const Machine& machine, const HostCalibration& calibration,
                const GpuDescriptions* gpus, DeviceId from, DeviceId to) {
     const DeviceInfo& a = machine.device(from);
     const DeviceInfo& b = machine.device(to);
     Link link{from, to};
     if (a.host != b.host) {
+        const Fabric* fabric = find_fabric(machine.fabric);
         link.kind = LinkKind::kNetwork;
-        link.bandwidth = kNetworkBandwidth;
-        link.latency_ns = kNetworkLatency;
+        link.bandwidth = fabric ? bytes_per_second(*fabric) : kNetworkBandwidth;
+        link.latency_ns = fabric ? fabric->message_ns : kNetworkLatency;
     } else if (on_host_memory(a) && on_host_memory(b)) {
         link.kind = LinkKind::kSameMemory;
         link.bandwidth = std::max<int64_t>(
@@ -168,23 +174,62 @@ Link make_link(const Machine& machine, const HostCalibration& calibration,
     return link;
 }
 
-// Dies of one card leave their server through one network adapter: its domain by device, -1 for a
-// device with an adapter of its own.
-std::vector<int> share_adapters(Machine& machine) {
+// What joins the catalogue devices, where these are in several nodes: the fabric of that name, or
+// the slowest of those that their models have.
+std::string fabric_of(const Machine& machine, std::string_view name) {
+    std::map<std::string, const DeviceInfo*> hosts;
+    for (const DeviceInfo& d : machine.devices)
+        if (d.kind == DeviceKind::kSim) hosts.try_emplace(d.host, &d);
+    if (!name.empty() && !find_fabric(name))
+        throw UserError("$fabric {}: no such network; known are {}", name, fabric_names());
+    if (hosts.size() < 2) {
+        if (!name.empty())
+            throw UserError(
+                "$fabric {}: it joins nodes of catalogue devices, and these are not in several; "
+                "leave it out, or give more nodes: sim:h100[0-15], sim:h100[0-7]@a,sim:h100[0-7]@b",
+                name);
+        return "";
+    }
+    if (!name.empty()) return std::string(name);
+    const Fabric* slowest = nullptr;
+    for (const DeviceInfo& d : machine.devices) {
+        if (d.kind != DeviceKind::kSim) continue;
+        const Fabric* fabric = find_fabric(find_model(d.model)->fabric);
+        if (!fabric)
+            throw UserError(
+                "$devices: {} and {} are in two nodes, and servers with {} have no network in "
+                "common; say which joins yours: $fabric {}",
+                hosts.begin()->second->name, hosts.rbegin()->second->name, d.model, fabric_names());
+        if (!slowest || fabric->adapter_gb < slowest->adapter_gb) slowest = fabric;
+    }
+    return std::string(slowest->name);
+}
+
+// The network adapters of the nodes: their domain by device, -1 for a device that has one of its
+// own.
+std::vector<int> share_adapters(const std::vector<DeviceSpec>& specs, Machine& machine) {
     std::vector<int> domains(machine.devices.size(), -1);
-    std::map<std::tuple<std::string, std::string, int>, int> cards;
+    const Fabric* fabric = find_fabric(machine.fabric);
+    if (!fabric) return domains;
+    std::map<std::tuple<std::string, std::string, int>, int> known;
     for (size_t d = 0; d < machine.devices.size(); ++d) {
         const DeviceInfo& device = machine.devices[d];
-        const CatalogueModel* model =
-            device.kind == DeviceKind::kSim ? find_model(device.model) : nullptr;
-        if (!model || model->dies_per_card < 2) continue;
-        int card = device.index / model->dies_per_card;
-        auto [at, fresh] = cards.try_emplace({device.host, device.model, card},
-                                             static_cast<int>(machine.domains.size()));
+        if (device.kind != DeviceKind::kSim) continue;
+        const CatalogueModel& model = *find_model(device.model);
+        const int per_node = specs[d].per_node > 0 ? specs[d].per_node : model.per_node;
+        // Of a node of another size as many to a device, and one at least.
+        const int adapters =
+            fabric->one_adapter ? 1 : std::max(1, per_node * model.adapters / model.per_node);
+        if (adapters >= per_node) continue;
+        const int adapter = device.index % per_node * adapters / per_node;
+        // All models of a node share its only one.
+        auto [at, fresh] =
+            known.try_emplace({device.host, fabric->one_adapter ? "" : device.model, adapter},
+                              static_cast<int>(machine.domains.size()));
         if (fresh)
             machine.domains.push_back(
-                {fmt::format("network adapter of {} card {}", device.model, card),
-                 kNetworkBandwidth});
+                {fmt::format("network adapter {} of {}", adapter, device.host),
+                 bytes_per_second(*fabric)});
         domains[d] = at->second;
     }
     return domains;
@@ -205,7 +250,7 @@ DeviceInfo describe(const GpuDescriptions& gpus, const DeviceSpec& spec,
 }  // namespace
 
 Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
-                      const GpuDescriptions* gpus) {
+                      const GpuDescriptions* gpus, std::string_view fabric) {
     Machine machine;
     int num_host = 0;
     for (const DeviceSpec& spec : specs)
@@ -247,7 +292,8 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
     }
     check_cards_once(specs, machine);
     share_cards(specs, machine);
-    std::vector<int> adapters = share_adapters(machine);
+    machine.fabric = fabric_of(machine, fabric);
+    const std::vector<int> adapters = share_adapters(specs, machine);
     for (size_t a = 0; a < machine.devices.size(); ++a)
         for (size_t b = 0; b < machine.devices.size(); ++b)
             if (a != b)

@@ -24,8 +24,9 @@ public:
 // Builds the machine for devices of kinds host, simt and sim (catalogue), and with `gpus` for cuda
 // and hip. Host devices share memory, bandwidth and cores; logical devices share their card's. Each
 // has an equal part of the memory, and all of the rates while it works alone. UserError for a model
-// the catalogue lacks.
+// the catalogue lacks. `fabric` joins the nodes of catalogue devices; without it that of their
+// models, and a UserError where these have none.
 Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
-                      const GpuDescriptions* gpus = nullptr);
+                      const GpuDescriptions* gpus = nullptr, std::string_view fabric = {});
 
 }  // namespace cleave::planner

@@ -18,31 +18,34 @@ namespace {
 //  links of 50 GB/s and direction (ROCm documentation, "AMD Instinct MI250 microarchitecture").
 //  Limits of a block are its architecture's (planner/machine/gpu_arch.cpp). Peer rates: NVLink and
 //  Infinity Fabric per direction and pair, PCIe 4.0 x16 effective. Latencies are of one small peer
-//  copy, order of magnitude.
+//  copy, order of magnitude. Servers: NVIDIA DGX A100, H100, H200 and B200 (an adapter a GPU, 200
+//  or 400 Gb/s), HPE Cray EX235a (four adapters for eight dies), eight-GPU servers of AMD's
+//  reference design with 400 Gb/s Ethernet. PCIe cards are joined by whatever their owner has.
 // clang-format off
-// Of the peer link: its kind, GB/s and ns.
+// Of the peer link: its kind, GB/s and ns. Of a server: devices, network adapters, fabric.
 //                    name       arch      MiB     GB/s   f32   f16     f8      int8  CUs  peer
 constexpr std::array<CatalogueModel, 12> kModels{{
-    {"h100",    "sm_90a",  81559, 3350, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500},
-    {"h200",    "sm_90a", 143771, 4800, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500},
-    {"a100-40", "sm_80",   40960, 1555, 19.5,  312.0,  312.0,  624.0, 108, LinkKind::kNvlink, 300, 2500},
-    {"a100-80", "sm_80",   81920, 2039, 19.5,  312.0,  312.0,  624.0, 108, LinkKind::kNvlink, 300, 2500},
-    {"a40",     "sm_86",   46068,  696, 37.4,  149.7,  149.7,  299.3,  84, LinkKind::kPcie,    25, 8000},
-    {"l40s",    "sm_89",   46068,  864, 91.6,  362.0,  733.0,  733.0, 142, LinkKind::kPcie,    25, 8000},
-    {"rtx4090", "sm_89",   24564, 1008, 82.6,  165.2,  330.3,  660.6, 128, LinkKind::kPcie,    20, 10000},
-    {"b200",    "sm_100", 183359, 8000, 75.0, 2250.0, 4500.0, 4500.0, 148, LinkKind::kNvlink, 900, 2500},
-    {"mi210",   "gfx90a",  65520, 1638, 45.3,  181.0,  181.0,  181.0, 104, LinkKind::kXgmi,    50, 4000},
-    {"mi250x",  "gfx90a",  65520, 1638, 47.9,  191.5,  191.5,  191.5, 110, LinkKind::kXgmi,    50, 4000, 2, 200},
-    {"mi300x",  "gfx942", 196592, 5300, 163.4, 1307.4, 2614.9, 2614.9, 304, LinkKind::kXgmi,    64, 4000},
-    {"mi325x",  "gfx942", 262128, 6000, 163.4, 1307.4, 2614.9, 2614.9, 304, LinkKind::kXgmi,    64, 4000},
+    {"h100",    "sm_90a",  81559, 3350, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500, 8, 8, "ib400"},
+    {"h200",    "sm_90a", 143771, 4800, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500, 8, 8, "ib400"},
+    {"a100-40", "sm_80",   40960, 1555, 19.5,  312.0,  312.0,  624.0, 108, LinkKind::kNvlink, 300, 2500, 8, 8, "ib200"},
+    {"a100-80", "sm_80",   81920, 2039, 19.5,  312.0,  312.0,  624.0, 108, LinkKind::kNvlink, 300, 2500, 8, 8, "ib200"},
+    {"a40",     "sm_86",   46068,  696, 37.4,  149.7,  149.7,  299.3,  84, LinkKind::kPcie,    25, 8000, 8, 1, ""},
+    {"l40s",    "sm_89",   46068,  864, 91.6,  362.0,  733.0,  733.0, 142, LinkKind::kPcie,    25, 8000, 8, 1, ""},
+    {"rtx4090", "sm_89",   24564, 1008, 82.6,  165.2,  330.3,  660.6, 128, LinkKind::kPcie,    20, 10000, 8, 1, ""},
+    {"b200",    "sm_100", 183359, 8000, 75.0, 2250.0, 4500.0, 4500.0, 148, LinkKind::kNvlink, 900, 2500, 8, 8, "ib400"},
+    {"mi210",   "gfx90a",  65520, 1638, 45.3,  181.0,  181.0,  181.0, 104, LinkKind::kXgmi,    50, 4000, 8, 8, "ib200"},
+    {"mi250x",  "gfx90a",  65520, 1638, 47.9,  191.5,  191.5,  191.5, 110, LinkKind::kXgmi,    50, 4000, 8, 4, "ib200", 2, 200},
+    {"mi300x",  "gfx942", 196592, 5300, 163.4, 1307.4, 2614.9, 2614.9, 304, LinkKind::kXgmi,    64, 4000, 8, 8, "roce400"},
+    {"mi325x",  "gfx942", 262128, 6000, 163.4, 1307.4, 2614.9, 2614.9, 304, LinkKind::kXgmi,    64, 4000, 8, 8, "roce400"},
 }};
 // clang-format on
 
 }  // namespace
 
 const CatalogueModel* find_model(std::string_view name) {
-    static constexpr CatalogueModel kHost{
-        "host", "x86-64", 65536, 40, 0.5, 0.5, 0.5, 0.5, 8, LinkKind::kSameMemory, 20, 2000};
+    static constexpr CatalogueModel kHost{"host", "x86-64", 65536, 40, 0.5,
+                                          0.5,    0.5,      0.5,   8,  LinkKind::kSameMemory,
+                                          20,     2000,     8,     1,  ""};
     if (name == kHost.name)
         return &kHost;  // a plain desktop: two channels of DDR4-2666, 8 cores with AVX2
     for (const CatalogueModel& model : kModels)

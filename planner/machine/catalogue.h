@@ -23,7 +23,10 @@ struct CatalogueModel {
     LinkKind peer;   // between two of them in one node
     double peer_gb;  // 1e9 bytes/s, one direction, one pair
     int64_t peer_latency_ns;
-    int dies_per_card = 1;  // devices of one card, joined at `die_gb`
+    int per_node;             // devices of a server
+    int adapters;             // network adapters of it, shared out in order
+    std::string_view fabric;  // what such servers are commonly joined by; empty: no such thing
+    int dies_per_card = 1;    // devices of one card, joined at `die_gb`
     double die_gb = 0;
 };
 

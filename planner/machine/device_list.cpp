@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The grammar of `--devices`: LIST = ENTRY {"," ENTRY}, ENTRY = KIND [":" ARCH] ["[" ITEMS "]"]
-// ["/" RANGE] ["@" HOST].
+// ["/" RANGE] ["@" HOST]. RANGE behind sim: devices is a number, those of one server.
 #include "planner/machine/device_list.h"
 
 #include <algorithm>
@@ -23,8 +23,8 @@ constexpr int kMaxDevices = 1024;
 constexpr std::string_view kGrammar =
     "supported: host, cuda, hip, simt:ARCH, sim:MODEL, null, each with an optional index list, for "
     "example "
-    "host[0-3], cuda[4,5], sim:h100[0-7], simt:gfx90a[0-1], cuda[0]/0-3, and of another machine "
-    "host[0]@b";
+    "host[0-3], cuda[4,5], sim:h100[0-7], simt:gfx90a[0-1], cuda[0]/0-3, in servers of four "
+    "sim:h100[0-15]/4, and of another machine host[0]@b";
 
 // Splits at commas outside brackets.
 std::vector<std::string> split_entries(const std::string& text) {
@@ -195,6 +195,16 @@ void append_device(std::vector<DeviceSpec>& specs, DeviceSpec spec, const Entry&
         entry.kind + (entry.arch.empty() ? "" : ":" + entry.arch) + "[" + where + "]";
     const std::string host = entry.machine.empty() ? "" : "@" + entry.machine;
     if (entry.logical.empty()) {
+        spec.text = base + host;
+        specs.push_back(spec);
+        return;
+    }
+    if (spec.kind == DeviceKind::kSim) {
+        spec.per_node = parse_index(entry.logical, entry.text);
+        if (spec.per_node < 1)
+            throw UserError(
+                "$devices: '{}': a server has one device at least; write for example {}/4",
+                entry.text, entry.text.substr(0, entry.text.find('/')));
         spec.text = base + host;
         specs.push_back(spec);
         return;

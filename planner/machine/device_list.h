@@ -16,6 +16,7 @@ struct DeviceSpec {
     std::string arch;  // after the colon: "gfx90a", "h100"; empty for none
     int index = 0;
     std::string identity;  // UUID or PCI address when so chosen; then index is -1
+    int per_node = 0;      // sim:h100[0-31]/4: devices of a server; 0: the catalogue's
     int logical = -1;      // cuda[0]/2: the logical device on one card
     std::string machine;   // behind the @: the host that has it; empty: not said
     std::string text;      // canonical name, "host[0]@b"

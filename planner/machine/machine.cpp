@@ -74,6 +74,8 @@ Machine part_of(const Machine& machine, const std::vector<DeviceId>& devices) {
         link.domain = domain(link.domain);
         part.links.push_back(link);
     }
+    if (std::ranges::any_of(part.links, [](const Link& l) { return l.kind == LinkKind::kNetwork; }))
+        part.fabric = machine.fabric;
     std::ranges::stable_sort(part.links, {}, [](const Link& l) { return std::pair(l.from, l.to); });
     return part;
 }

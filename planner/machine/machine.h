@@ -108,6 +108,8 @@ struct Machine {
     std::vector<DeviceInfo> devices;
     std::vector<Link> links;
     std::vector<BandwidthDomain> domains;
+    // Of catalogue devices in several nodes: what joins these (planner/machine/fabric.h). Or empty.
+    std::string fabric;
 
     const DeviceInfo& device(DeviceId id) const { return devices[id.index()]; }
     // The link from -> to, or nullptr.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "planner/machine/arch_limits.h"
+#include "planner/machine/fabric.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
 
@@ -220,6 +221,10 @@ Machine parse_machine(const std::string& text, const std::string& path) {
     for (const char* key : {"domains", "devices", "links", "measurement", "absent"}) top.has(key);
     Machine machine;
     machine.name = top.text_or("name", "");
+    machine.fabric = top.text_or("fabric", "");
+    if (!machine.fabric.empty() && !find_fabric(machine.fabric))
+        throw UserError("{}: the machine.fabric is '{}'; known are {}", path, machine.fabric,
+                        fabric_names());
     top.finish();
     size_t i = 0;
     for (const Json& d : array_of(json, "domains", path)) {
@@ -254,6 +259,7 @@ Machine parse_machine(const std::string& text, const std::string& path) {
 std::string machine_to_json(const Machine& machine) {
     Json json;
     json["name"] = machine.name;
+    if (!machine.fabric.empty()) json["fabric"] = machine.fabric;
     json["domains"] = Json::array();
     for (const BandwidthDomain& d : machine.domains)
         json["domains"].push_back({{"name", d.name}, {"bandwidth", d.bandwidth}});

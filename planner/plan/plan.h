@@ -249,7 +249,10 @@ enum class CollectiveOp : uint8_t { kAllReduce, kAllGather };
 enum class SumForm : uint8_t {
     kOneShot,   // every member adds all contributions
     kTwoPhase,  // each contributor adds a part of the elements, then all take the finished parts
-    kRing,      // the vendor's library's
+    kRing,      // the vendor's library's, of one node
+    // Its forms over several nodes (planner/cost/node_sums.h), of catalogue devices.
+    kTree,
+    kHierarchical,
 };
 
 // An all-reduce sums the contributors' partial boxes in f32, in group order. Then `epilogue` (the
@@ -258,7 +261,8 @@ enum class SumForm : uint8_t {
 struct Collective {
     CollectiveOp op = CollectiveOp::kAllReduce;
     Path path = Path::kStaged;
-    bool two_phase = false;       // of a sum that no library carries out
+    bool two_phase = false;               // of a sum that no library carries out
+    SumForm by_library = SumForm::kRing;  // of one that a library does
     std::vector<DeviceId> group;  // the members: every receiver, in device order or the ring's
     std::vector<PlacedId> contributions;    // in group order
     std::vector<OpId> epilogue;             // {}, {Add} or {Add, RmsNorm}
@@ -268,7 +272,7 @@ struct Collective {
     Amount bytes;                   // payload of one member
 
     SumForm form() const {
-        return path == Path::kVendor ? SumForm::kRing
+        return path == Path::kVendor ? by_library
                : two_phase           ? SumForm::kTwoPhase
                                      : SumForm::kOneShot;
     }

@@ -50,7 +50,8 @@ std::string_view collective_op_name(CollectiveOp op) {
 }
 
 std::string_view sum_form_name(SumForm form) {
-    static constexpr std::array<std::string_view, 3> kNames{"one_shot", "two_phase", "ring"};
+    static constexpr std::array<std::string_view, 5> kNames{"one_shot", "two_phase", "ring", "tree",
+                                                            "hierarchical"};
     return kNames.at(static_cast<size_t>(form));
 }
 

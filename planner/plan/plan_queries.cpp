@@ -2,6 +2,8 @@
 #include "planner/plan/plan_queries.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "runtime/base/errors.h"
 
@@ -63,8 +65,41 @@ private:
     std::vector<int64_t> bytes_;  // [from, to]
 };
 
+// Of a tree: chains inside the nodes, and a binary tree over the first device of each. Of a
+// hierarchical sum: rings inside the nodes, and a ring over the nodes for each place in them.
+void add_shares_of_nodes(const Machine& machine, const Collective& c, Traffic& shares) {
+    std::vector<std::vector<DeviceId>> nodes;
+    for (DeviceId d : c.group) {
+        auto at = std::find_if(nodes.begin(), nodes.end(), [&](const auto& node) {
+            return machine.device(node[0]).host == machine.device(d).host;
+        });
+        if (at == nodes.end()) at = nodes.insert(at, std::vector<DeviceId>());
+        at->push_back(d);
+    }
+    const auto both_ways = [&](DeviceId a, DeviceId b) {
+        shares.add(a, b, 1);
+        shares.add(b, a, 1);
+    };
+    const auto count = static_cast<int64_t>(nodes.size());
+    for (size_t n = 0; n < nodes.size(); ++n) {
+        const std::vector<DeviceId>& node = nodes[n];
+        const auto members = static_cast<int64_t>(node.size());
+        if (c.form() == SumForm::kTree) {
+            for (size_t i = 1; i < node.size(); ++i) both_ways(node[i - 1], node[i]);
+            if (n > 0) both_ways(nodes[(n - 1) / 2][0], node[0]);
+            continue;
+        }
+        const std::vector<DeviceId>& next = nodes[(n + 1) % nodes.size()];
+        for (size_t i = 0; i < node.size(); ++i) {
+            if (members > 1)
+                shares.add(node[i], node[(i + 1) % node.size()], count * (members - 1));
+            shares.add(node[i], next[i % next.size()], count - 1);
+        }
+    }
+}
+
 // Shares of a collective's bytes between ordered pairs of devices.
-void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
+void add_shares(const Machine& machine, const Phase& phase, const Collective& c, Traffic& shares) {
     auto device = [&](PlacedId id) { return phase.values[id.index()].device; };
     if (c.op == CollectiveOp::kAllGather) {
         for (PlacedId id : c.contributions)
@@ -81,9 +116,11 @@ void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
         for (DeviceId from : c.group)
             for (DeviceId to : c.group)
                 if (from != to) shares.add(from, to, 1);
-    } else {
+    } else if (c.form() == SumForm::kRing) {
         for (size_t i = 0; i < c.group.size(); ++i)
             if (c.group.size() > 1) shares.add(c.group[i], c.group[(i + 1) % c.group.size()], 1);
+    } else {
+        add_shares_of_nodes(machine, c, shares);
     }
 }
 
@@ -122,11 +159,18 @@ LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
     }
     for (const auto& [key, entry] : alike) {
         Traffic shares(devices), once(devices);
-        add_shares(phase, *entry.first, shares);
+        add_shares(plan.machine, phase, *entry.first, shares);
         once.add(shares, key[2]);
         traffic.add_times(once, entry.second);
     }
     return traffic.sparse();
+}
+
+int64_t nodes_used(const Plan& plan) {
+    std::set<std::string> hosts;
+    for (const Stage& stage : plan.stages)
+        for (DeviceId d : stage.devices) hosts.insert(plan.machine.device(d).host);
+    return std::ssize(hosts);
 }
 
 std::vector<DeviceId> step_devices(const Phase& phase, const Step& step) {

@@ -45,6 +45,9 @@ inline BufferId tokens_buffer(const Plan& plan) {
     return find_buffer(plan, plan.output_device, BufferRole::kChosenTokens);
 }
 
+// How many hosts the stages' devices are on.
+int64_t nodes_used(const Plan& plan);
+
 // A replica by itself: the plan on its machine, without copies, for its part of the users.
 Plan replica_plan(const Plan& plan, int64_t replica);
 

@@ -183,6 +183,7 @@ const RangeTable& CostTables::range(int first, int count, ShareMode mode) {
     for (int64_t bytes : {int64_t{1}, int64_t{1} << 30})
         for (auto form : {SumForm::kOneShot, SumForm::kRing})
             key.push_back(links_.all_reduce_ns(devices, bytes, form));
+    key.push_back(links_.num_nodes(devices));
     std::unique_ptr<RangeTable>& table = ranges_[key];
     if (!table) table = make_range(devices, choose_shares(first, count, mode));
     return *(by_place_[place] = table.get());
@@ -365,7 +366,7 @@ CommunicatorUse CostTables::library_use(const std::vector<DeviceId>& devices) co
                                            links_, devices,
                                            payload.at(is_prefill ? prefill_point_ : decode_point_),
                                            is_prefill, is_rows)
-                                               .form == SumForm::kRing;
+                                               .form >= SumForm::kRing;
         } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
             use.messages = use.messages || gathers_by_library(links_, devices, true);
         }

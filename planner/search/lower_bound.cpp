@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <string>
 
 #include "planner/cost/launch_times.h"
 #include "planner/cost/simulate.h"
@@ -30,6 +31,9 @@ public:
                     best_link_[n] = {level.smallest_latency_ns, level.bandwidth};
         for (const Link& link : machine.links)
             if (is_own_link(link.kind)) slowest_fabric_ = std::min(slowest_fabric_, link.bandwidth);
+        std::map<std::string, int64_t> nodes;
+        for (const DeviceInfo& d : machine.devices)
+            fullest_node_ = std::max(fullest_node_, ++nodes[d.host]);
         // Where a pair has no link, a group may be joined by no level at all: its exchange counts
         // nothing.
         size_t count = machine.devices.size();
@@ -148,6 +152,8 @@ private:
         double once =
             static_cast<double>(payload) / static_cast<double>(best_link_[t].second) * 1e9;
         if (may_be_fabric(t)) return latency + once;
+        // Over nodes each adapter takes a part of the payload.
+        if (!machine_.fabric.empty()) return latency + once / static_cast<double>(fullest_node_);
         auto others = static_cast<double>(t - 1);
         return std::min(latency + once * others,
                         2 * latency + 2 * once * others / static_cast<double>(t));
@@ -217,6 +223,7 @@ private:
     const Workload& workload_;
     LaunchCosts launches_;
     std::vector<std::pair<int64_t, int64_t>> best_link_;  // by group size: latency, bandwidth
+    int64_t fullest_node_ = 1;                            // devices of one host, at most
     int64_t slowest_fabric_ = INT64_MAX;                  // bandwidth of the slowest such link
     std::vector<double> group_ns_;
 };

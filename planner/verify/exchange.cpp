@@ -118,6 +118,22 @@ void PhaseWalk::check_vendor(const Collective& c) {
     }
 }
 
+// A library's form over nodes is of a sum of devices in several, none of which is here.
+void PhaseWalk::check_library_form(const Collective& c) {
+    if (c.by_library == SumForm::kRing) return;
+    std::set<std::string> hosts;
+    bool simulated = true;
+    for (DeviceId d : c.group) {
+        hosts.insert(plan_.machine.device(d).host);
+        simulated = simulated && plan_.machine.device(d).kind == DeviceKind::kSim;
+    }
+    if (c.by_library < SumForm::kRing || c.path != Path::kVendor ||
+        c.op != CollectiveOp::kAllReduce || hosts.size() < 2 || !simulated ||
+        plan_.machine.fabric.empty())
+        fail("exchange-form", "'{}' by a library over {} nodes, on '{}'",
+             sum_form_name(c.by_library), hosts.size(), path_name(c.path));
+}
+
 // The library brings blocks of columns whole. With several rows they go through the receiver's
 // exchange buffer.
 void PhaseWalk::check_gather_room(const Collective& c) {
@@ -351,6 +367,7 @@ void PhaseWalk::collective(const Collective& c) {
         fail("exchange-path", "an {} that goes '{}' has no two phases", collective_op_name(c.op),
              path_name(c.path));
     if (c.path == Path::kVendor) check_vendor(c);
+    check_library_form(c);
     if (c.op == CollectiveOp::kAllReduce) return all_reduce(c);
     if (c.path == Path::kVendor) check_gather_room(c);
     all_gather(c);

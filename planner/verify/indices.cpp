@@ -251,6 +251,7 @@ void Indices::action(const Phase& phase, const Transfer& t, const std::string& w
 void Indices::action(const Phase& phase, const Collective& c, const std::string& where) {
     enumeration(c.op, CollectiveOp::kAllGather, where);
     enumeration(c.path, Path::kVendor, where);
+    enumeration(c.by_library, SumForm::kHierarchical, where);
     for (DeviceId d : c.group) device(d, where);
     ids(c.contributions, phase.values, where, "placed value");
     ids(c.epilogue, plan_.graph.ops, where, "operator");

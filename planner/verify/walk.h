@@ -67,6 +67,7 @@ private:
     bool check_norm(const Collective& collective);
     void check_peers(const std::vector<DeviceId>& devices);
     void check_vendor(const Collective& c);
+    void check_library_form(const Collective& c);
     void check_gather_room(const Collective& c);
     bool check_group(const Collective& collective);
     void check_bytes(const Amount& bytes, ValueId value, Range columns);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/machine/fabric.h"
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
@@ -37,6 +38,12 @@ public:
                              {"tokens_per_second", tokens_per_second(plan_)}};
         if (plan_.prediction.serving.users > 0) json["predicted"].update(serving());
         if (!plan_.copies.empty()) json["replicas"] = replicas();
+        if (const Fabric* fabric = find_fabric(plan_.machine.fabric);
+            fabric && nodes_used(plan_) > 1)
+            json["network"] = {{"fabric", fabric->name},
+                               {"nodes", nodes_used(plan_)},
+                               {"through_host", fabric->through_host},
+                               {"run", false}};
         // What plans are scored by, and the least that any plan can score.
         json["objective_ms"] = ms(plan_.prediction.objective_ns);
         json["lower_bound_ms"] = ms(plan_.prediction.lower_bound_ns);

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "planner/build/communicator_memory.h"
+#include "planner/machine/fabric.h"
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
@@ -67,6 +68,7 @@ private:
     std::string stage_layers(size_t stage) const;
     std::string model() const;
     void title();
+    void network();
     void serving();
     void devices();
     std::vector<std::string> device_row(const DeviceMemory& m) const;
@@ -179,6 +181,7 @@ void Summary::title() {
                     time_text(p.serving.ttft_ns), time_text(p.serving.tpot_ns))
               : fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
                             time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));
+    network();
     serving();
     if (tokens_buffer(plan_).valid())
         entry("tokens", fmt::format("greedy ones are chosen on {}: 4 bytes of each go to the host, "
@@ -190,6 +193,16 @@ void Summary::title() {
                   "{} a token: {}; no plan can take less than {}, this one is within {:.1f} %",
                   time_text(p.objective_ns), row_of(plan_.options.objective).figure,
                   time_text(p.lower_bound_ns), 100 * gap(plan_)));
+}
+
+// What figures across nodes rest on.
+void Summary::network() {
+    const Fabric* fabric = find_fabric(plan_.machine.fabric);
+    const int64_t nodes = nodes_used(plan_);
+    if (!fabric || nodes < 2) return;
+    entry("network", fmt::format("{} ({}{}) joins {} nodes: times over it are modelled, not run",
+                                 fabric->name, fabric->words,
+                                 fabric->through_host ? ", through the hosts' memory" : "", nodes));
 }
 
 // Who is served at once, where, and what one batch alone takes.

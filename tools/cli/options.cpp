@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "importer/weights/formats.h"
+#include "planner/machine/fabric.h"
 #include "planner/plan/workload_request.h"
 #include "runtime/base/errors.h"
 
@@ -81,6 +82,9 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
                    "default: every GPU found, else host");
     app.add_option("--machine", flags.machine_file,
                    "devices and links from a JSON file (cleave devices -o FILE writes one)");
+    app.add_option("--fabric", flags.fabric,
+                   "what joins the nodes of sim: devices: " + planner::fabric_names() +
+                       "; default: that of their servers");
     app.add_option("--tp", flags.tensor_parallel,
                    "tensor-parallel shards of every stage; default: the planner chooses")
         ->check(whole_number(1, kMostDevices));

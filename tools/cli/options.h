@@ -39,6 +39,7 @@ struct ModelFlags {
 struct PlanFlags {
     std::string devices;  // empty: every GPU found, else host
     std::string machine_file;
+    std::string fabric;  // empty: that of the catalogue's servers
     int tensor_parallel = 0;
     int pipeline_stages = 0;
     std::string replicas;  // a number, "auto", or empty

@@ -53,9 +53,9 @@ void add_affinities(const importer::Graph& graph, const planner::Machine& machin
 bool changes_a_plan(const PlanFlags& flags) {
     return !flags.devices.empty() || !flags.machine_file.empty() || flags.tensor_parallel ||
            flags.pipeline_stages || !flags.replicas.empty() || !flags.pins.empty() ||
-           flags.whole_layers || flags.no_metis || flags.batch || flags.concurrency ||
-           flags.max_ttft > 0 || flags.max_tpot > 0 || flags.context || !flags.dtype.empty() ||
-           !flags.kv_dtype.empty() || !flags.kv_tokens.empty();
+           !flags.fabric.empty() || flags.whole_layers || flags.no_metis || flags.batch ||
+           flags.concurrency || flags.max_ttft > 0 || flags.max_tpot > 0 || flags.context ||
+           !flags.dtype.empty() || !flags.kv_dtype.empty() || !flags.kv_tokens.empty();
 }
 
 void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
@@ -81,6 +81,9 @@ std::string gpus_at_hand(runtime::Drivers& drivers) {
 planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
                                     runtime::Drivers& drivers) {
     if (!flags.machine_file.empty()) {
+        if (!flags.fabric.empty())
+            throw UserError("--fabric {}: the machine of {} has its own links; leave one out",
+                            flags.fabric, flags.machine_file);
         planner::Machine machine = planner::load_machine(flags.machine_file);
         return flags.devices.empty() ? machine
                                      : select_devices(machine, flags.devices, flags.machine_file);
@@ -95,7 +98,7 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
         on_host ? facts_of_this_host(run.threads, &note) : planner::read_host_facts();
     if (!note.empty()) say("note: {}\n", note);
     const runtime::RealGpus gpus(drivers);
-    return planner::build_machine(specs, facts, &gpus);
+    return planner::build_machine(specs, facts, &gpus, flags.fabric);
 }
 
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model) {

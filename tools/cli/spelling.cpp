@@ -17,6 +17,7 @@ constexpr Spelling kSpellings[] = {
     {"dtype", "--dtype"},
     {"export_onnx", "`cleave export --format onnx`", "cleave_plan_export as onnx"},
     {"export_plan", "`cleave export`", "cleave_plan_export"},
+    {"fabric", "--fabric", "a machine with a fabric"},
     {"format", "--format"},
     {"frequency_penalty", "--frequency-penalty"},
     {"gpu_compiler", "--gpu-compiler"},

@@ -124,6 +124,31 @@ TEST_CASE("catalogue devices beyond a node of eight are joined by a network", "[
     }
 }
 
+TEST_CASE("nodes of catalogue devices are joined by a fabric that is named or their servers'",
+          "[planner]") {
+    const auto machine = [](const std::string& list, std::string_view fabric = {}) {
+        return build_machine(parse_devices(list), {}, nullptr, fabric);
+    };
+    CHECK(machine("sim:h100[0-7]").fabric.empty());
+    CHECK(machine("sim:h100[0-15]").fabric == "ib400");
+    CHECK(machine("sim:h100[0-15],sim:a100-80[0-7]@b").fabric == "ib200");  // the slower one
+    CHECK(machine("sim:h100[0-7]@a,sim:h100[0-7]@b", "efa").fabric == "efa");
+    const Machine eth = machine("sim:rtx4090[0-7]/4", "eth10");
+    CHECK(eth.devices[3].host != eth.devices[4].host);
+    const Link& link = *eth.link(DeviceId(0), DeviceId(4));
+    CHECK(link.bandwidth == 1'100'000'000);
+    CHECK(link.domain == eth.link(DeviceId(3), DeviceId(7))->domain);  // one adapter a node
+    CHECK(link.domain != eth.link(DeviceId(4), DeviceId(0))->domain);
+    CHECK_THAT(test::user_error([&] { machine("sim:rtx4090[0-8]"); }),
+               Contains("no network in common") && Contains("$fabric ib400"));
+    CHECK_THAT(test::user_error([&] { machine("sim:h100[0-7]", "efa"); }),
+               Contains("not in several"));
+    CHECK_THAT(test::user_error([&] { machine("sim:h100[0-15]", "token-ring"); }),
+               Contains("$fabric token-ring: no such network; known are ib400"));
+    CHECK_THAT(test::user_error([&] { machine("sim:h100[0-7]/0"); }),
+               Contains("one device at least"));
+}
+
 TEST_CASE("the two dies of an MI250X have a faster link, and share their card's network adapter",
           "[planner]") {
     Machine machine = build_machine(parse_devices("sim:mi250x[0-9]"), {});

@@ -43,7 +43,10 @@ Plan random_plan(Drawer& d) {
         options.pipeline_stages = devices / tp;
     }
     const char* kind = d.one_of(std::array{"host", "sim:h100", "sim:a40"});
-    Machine machine = machine_of(fmt::format("{}[0-{}]", kind, devices - 1), small_host(2));
+    // A ninth device of the catalogue is in a second node.
+    const bool nodes = devices > 8 && kind[0] == 's';
+    const Machine machine = build_machine(parse_devices(fmt::format("{}[0-{}]", kind, devices - 1)),
+                                          small_host(2), nullptr, nodes ? "eth100" : "");
     return make_plan(models::build_llama_graph(shape, shape.dtype), machine, workload, options);
 }
 
