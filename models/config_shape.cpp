@@ -6,6 +6,7 @@
 #include <functional>
 
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "models/config_quantization.h"
 #include "models/config_rope.h"
@@ -311,11 +312,9 @@ void read_sizes(const Fields& fields, const Family& family, importer::ModelConfi
 
 }  // namespace
 
-Shape shape_from_config(const std::string& path) {
-    return shape_from_config(read_json(path), path);
-}
+Shape shape_from_config(const std::string& path) { return shape_from_json(read_json(path), path); }
 
-Shape shape_from_config(const nlohmann::json& json, const std::string& path) {
+Shape shape_from_json(const nlohmann::json& json, const std::string& path) {
     if (!json.is_object()) throw UserError("{} is not a JSON object", path);
     const Fields fields(path, json);
     const Family& family = family_of(path, fields.text("model_type", "llama"));

@@ -205,7 +205,7 @@ void divide_frequencies(const GgufFile& file, Shape& shape) {
 }
 
 Shape shape_of(const GgufFile& file, const Architecture& architecture) {
-    Shape shape = shape_from_config(Config(file, architecture).build(), file.path);
+    Shape shape = shape_from_json(Config(file, architecture).build(), file.path);
     const auto has = [&](const char* name) { return file.find(name) != nullptr; };
     shape.qkv_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
     shape.o_bias = has("blk.0.attn_output.bias");

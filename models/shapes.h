@@ -120,7 +120,7 @@ std::optional<Shape> find_shape(const std::string& name);
 // Reads a config.json of a Llama-like model. UserError naming file and field for what it lacks or
 // does not know.
 Shape shape_from_config(const std::string& path);
-// The same of an object that is in memory; `path` is the file that errors name.
-Shape shape_from_config(const nlohmann::json& json, const std::string& path);
+// Of its text, as messages name it.
+Shape shape_from_json(const nlohmann::json& json, const std::string& path);
 
 }  // namespace cleave::models

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,10 +27,12 @@ struct CatalogueModel {
     int per_node;             // devices of a server
     int adapters;             // network adapters of it, shared out in order
     std::string_view fabric;  // what such servers are commonly joined by; empty: no such thing
-    int dies_per_card = 1;    // devices of one card, joined at `die_gb`
+    std::string_view source;
+    int dies_per_card = 1;  // devices of one card, joined at `die_gb`
     double die_gb = 0;
 };
 
+std::span<const CatalogueModel> catalogue();  // GPUs
 // nullptr when there is none.
 const CatalogueModel* find_model(std::string_view name);
 std::string catalogue_names();  // "h100, h200, ..."

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "importer/onnx/import.h"
+#include "models/convert.h"
 #include "models/llama_graph.h"
 #include "models/onnx_writer.h"
 #include "tests/support/reference.h"
@@ -156,7 +157,7 @@ TEST_CASE("config.json files are read field by field and refused by name", "[mod
 
 TEST_CASE("shape names give the parameter counts that their makers state", "[models]") {
     auto parameters = [](const char* name) {
-        importer::Graph graph = build_llama_graph(*find_shape(name), DType::kBF16);
+        const importer::Graph graph = graph_of_shape(*find_shape(name), DType::kBF16);
         double n = 0;
         for (const importer::Weight& w : graph.weights) n += static_cast<double>(w.num_elements());
         return n / 1e9;
@@ -168,4 +169,21 @@ TEST_CASE("shape names give the parameter counts that their makers state", "[mod
     CHECK(parameters("llama-2-70b") == Approx(68.98).margin(0.01));
     CHECK(parameters("llama-3-70b") == Approx(70.55).margin(0.01));
     CHECK(parameters("llama-3.1-405b") == Approx(405.85).margin(0.1));
+    CHECK(parameters("llama-3.2-3b") == Approx(3.213).margin(0.001));
+    CHECK(parameters("llama-3.1-8b") == Approx(8.030).margin(0.001));
+    CHECK(parameters("llama-3.3-70b") == Approx(70.55).margin(0.01));
+    CHECK(parameters("mistral-7b") == Approx(7.248).margin(0.001));
+    CHECK(parameters("mistral-small-24b") == Approx(23.57).margin(0.01));
+    CHECK(parameters("qwen2.5-7b") == Approx(7.616).margin(0.001));
+    CHECK(parameters("qwen2.5-14b") == Approx(14.77).margin(0.01));
+    CHECK(parameters("qwen2.5-32b") == Approx(32.76).margin(0.01));
+    CHECK(parameters("qwen2.5-72b") == Approx(72.71).margin(0.01));
+    CHECK(parameters("qwen3-4b") == Approx(4.022).margin(0.001));
+    CHECK(parameters("qwen3-8b") == Approx(8.191).margin(0.001));
+    CHECK(parameters("qwen3-32b") == Approx(32.76).margin(0.01));
+    CHECK(parameters("gemma-2-2b") == Approx(2.614).margin(0.001));
+    CHECK(parameters("gemma-2-9b") == Approx(9.242).margin(0.001));
+    CHECK(parameters("gemma-2-27b") == Approx(27.23).margin(0.01));
+    CHECK(parameters("phi-3-mini") == Approx(3.821).margin(0.001));
+    CHECK(parameters("phi-4") == Approx(14.66).margin(0.01));
 }

@@ -360,6 +360,37 @@ TEST_CASE("a check compares as many tokens of the host's as the run made, whatev
     CHECK(result["check_max_difference"] < 1e-3);
 }
 
+TEST_CASE("what is known by name is listed with figures and sources, and all of it can be planned",
+          "[tools]") {
+    const Json listed = Json::parse(run_cleave({"devices", "--catalogue", "--json"}).output);
+    const Json schema =
+        Json::parse(std::ifstream(source_root() / "tools" / "schema" / "catalogue.schema.json"));
+    CHECK(schema_errors(schema, listed) == std::vector<std::string>());
+    const std::string text = run_cleave({"devices", "--catalogue"}).output;
+    for (const Json& device : listed["devices"]) {
+        const auto name = device["name"].get<std::string>();
+        INFO(name);
+        CHECK_THAT(text,
+                   Catch::Matchers::Contains(device["source"].get<std::string>().substr(0, 9)));
+        CHECK(run_cleave({"plan", "llama-3.2-1b", "--devices", "sim:" + name + "[0-1]", "--json"})
+                  .exit_code == 0);
+    }
+    for (const Json& shape : listed["shapes"]) {
+        INFO(shape);
+        CHECK(run_cleave({"plan", shape.get<std::string>(), "--devices", "sim:mi325x[0-7]",
+                          "--context", "512", "--prompt-tokens", "64", "--json"})
+                  .exit_code == 0);
+    }
+    for (const Json& fabric : listed["fabrics"]) {
+        const CommandResult r =
+            run_cleave({"plan", "llama-3-8b", "--devices", "sim:rtx4090[0-7]/4", "--fabric",
+                        fabric["name"].get<std::string>(), "--tp", "8", "--pp", "1"});
+        INFO(fabric["name"]);
+        CHECK(r.exit_code == 0);
+        CHECK_THAT(r.output, Catch::Matchers::Contains("times over it are modelled, not run"));
+    }
+}
+
 TEST_CASE("devices tells the rate of every pair of a few devices, and counts the links of many",
           "[tools]") {
     const CommandResult few = run_cleave({"devices", "--devices", "sim:h100[0-1],sim:mi300x[0]"});

@@ -18,8 +18,8 @@ namespace cleave::bench {
 // UserError for a shape that models/ does not know, with those that it does.
 inline models::Shape shape_of(const std::string& name) {
     const std::optional<models::Shape> shape = models::find_shape(name);
-    if (!shape)
-        throw UserError("no shape '{}'; known are {}", name,
+    if (!shape || !shape->is_plain())
+        throw UserError("no plain Llama '{}'; known are {}", name,
                         fmt::join(models::shape_names(), ", "));
     return *shape;
 }

@@ -13,6 +13,7 @@
 
 #include "codegen/compile/host.h"
 #include "planner/machine/build_machine.h"
+#include "planner/machine/fabric.h"
 #include "planner/machine/machine.h"
 #include "planner/machine/machine_file.h"
 #include "planner/plan/text_table.h"
@@ -23,6 +24,7 @@
 #include "tools/cli/files.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
+#include "tools/commands/catalogue.h"
 #include "tools/commands/commands.h"
 
 namespace cleave::tools {
@@ -35,6 +37,7 @@ struct DevicesArguments {
     PlanFlags plan;
     bool json = false;
     bool measure = false;
+    bool catalogue = false;
     std::string output;
 };
 
@@ -265,6 +268,7 @@ planner::Machine measure(const DevicesArguments& flags) {
 }
 
 void run_devices(const DevicesArguments& flags) {
+    if (flags.catalogue) return print_catalogue(flags.json);
     PlanFlags plan = flags.plan;
     if (plan.devices.empty() && plan.machine_file.empty()) {
         const std::string gpus = gpus_at_hand(flags.drivers);
@@ -292,6 +296,10 @@ void add_devices(CLI::App& app, runtime::Drivers& drivers) {
         "devices", "list devices, links and limits, and what was not found and why");
     command->add_option("--devices", flags->plan.devices,
                         "devices to describe; default: those found, host among them");
+    command->add_option("--fabric", flags->plan.fabric,
+                        "what joins the nodes of sim: devices: " + planner::fabric_names());
+    command->add_flag("--catalogue", flags->catalogue,
+                      "list the devices, networks and models that are known by name, with sources");
     command->add_option("--machine", flags->plan.machine_file, "describe a machine file");
     command->add_option("-o,--output", flags->output,
                         "write the machine as JSON, to edit and to plan with --machine");

@@ -48,8 +48,9 @@ constexpr int kConformanceSeconds = 300, kTableSeconds = 1500, kTextSeconds = 60
 constexpr int64_t kLeastLimit = 1, kMostLimit = 100'000;
 
 void check_shape(const std::string& flag, const std::string& shape) {
-    if (!models::find_shape(shape))
-        throw UserError("{} {}: no such shape; known are {}", flag, shape,
+    const std::optional<models::Shape> found = models::find_shape(shape);
+    if (!found || !found->is_plain())
+        throw UserError("{} {}: no plain Llama of that name; known are {}", flag, shape,
                         fmt::join(models::shape_names(), ", "));
 }
 

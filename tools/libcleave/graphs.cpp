@@ -160,6 +160,10 @@ cleave_status cleave_graph_from_shape(const char* shape, const char* dtype, clea
     return guard([&] {
         needed(out, "out") = nullptr;
         const models::Shape found = shape_of(text_of(shape, "shape"));
+        if (!found.is_plain())
+            throw UserError(
+                "{}: only plain Llamas are made from their shape here; give the model's ONNX file",
+                found.name);
         auto made = std::make_unique<cleave_graph>();
         made->graph = models::build_llama_graph(found, dtype_of(dtype, found.dtype));
         made->max_positions = found.config.max_positions;
