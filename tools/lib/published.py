@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published speeds beside predictions: every row, by class, against the bounds of the class.
+
+In: a CSV of rows (class, what was run, the figure, its source, the `cleave plan` command), and the
+`cleave` program. Out: a line a row, a table of the classes, exit code 1 where a class is outside its
+bounds. A ratio is predicted speed over published speed: above 1, the prediction is too fast. Rows
+that no command predicts are counted as such, and rows whose plan is refused are printed with why.
+"""
+
+import argparse
+import csv
+import json
+import re
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+# Of the median and of the 10th and 90th percentile: what predictions had when each was last looked
+# at, rounded outwards. A change of a cost that leaves them is looked at, and they move with it.
+BOUNDS = {
+    "decode b1 1 GPU": (0.95, 1.15, 0.75, 1.75),
+    "tensor parallel b1": (1.0, 1.35, 1.0, 1.95),
+    "pipeline b1": (0.85, 1.4, 0.8, 2.3),
+    "batched decode": (1.2, 1.5, 1.2, 1.5),
+    "batched decode, closed loop": (1.0, 1.12, 0.85, 1.35),
+    "batched throughput": (0.9, 1.15, 0.65, 1.45),
+    "throughput, PCIe tensor parallel": (0.7, 0.9, 0.7, 0.9),
+    "prefill": (0.9, 1.25, 0.85, 1.7),
+    "collective in a node": (0.95, 1.2, 0.7, 1.7),
+    "collective in a node, PCIe": (1.0, 3.6, 0.6, 13.0),
+    "collective in a node, NCCL eager": (1.0, 7.0, 1.0, 7.0),
+    "collective across nodes": (0.9, 1.15, 0.9, 7.0),
+    "AMD decode": (1.1, 1.7, 1.1, 1.7),
+    "AMD batched": (1.3, 1.7, 1.2, 1.9),
+    "AMD collective in a node": (0.5, 0.9, 0.4, 1.1),
+    "AMD collective across nodes": (0.9, 1.2, 0.9, 1.25),
+}
+# The networks that the sources name, where these are not the catalogue's.
+FABRICS = [("EFA", "efa")]
+
+
+def arguments_of(row):
+    """The command's, with a name for the configuration that it has by path."""
+    words = shlex.split(row["cleave command"])[2:]
+    words = [re.sub(r"^cfg31-(\d+b)/config\.json$", r"llama-3.1-\1", w) for w in words]
+    for name, fabric in FABRICS:
+        if name in row["source"]:
+            words += ["--fabric", fabric]
+    return words
+
+
+def plan_of(cleave, arguments):
+    done = subprocess.run([cleave, "plan", *arguments, "--json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ValueError((done.stderr or done.stdout).strip().splitlines()[0])
+    return json.loads(done.stdout)
+
+
+def with_batch(arguments, batch):
+    at = arguments.index("--batch")
+    return arguments[: at + 1] + [str(batch)] + arguments[at + 2 :]
+
+
+def ratio_of(cleave, row):
+    """(predicted figure, ratio of speeds); ValueError where there is none."""
+    if not row["cleave command"].startswith("cleave plan"):
+        raise ValueError("no command predicts it")
+    arguments = arguments_of(row)
+    plan = plan_of(cleave, arguments)
+    published, metric = float(row["published value"]), row["metric"]
+    if metric.startswith("all_reduce"):
+        times = [s["predicted_us"] for s in plan["steps"]
+                 if s["phase"] == "decode" and s["kind"] == "collective" and s["op"] == "all_reduce"
+                 and s["bytes"] == int(row["batch"])]
+        if not times:
+            raise ValueError("the plan has no sum of that size")
+        return times[0], published / times[0]
+    batch, prompt, context = (int(row[k]) for k in ("batch", "prompt", "context"))
+    prefill = plan["predicted"]["prefill_ms"]
+    decode = plan["predicted"]["decode_ms_per_token"]
+    new = context - prompt
+    if metric == "decode":
+        return 1e3 * batch / decode, 1e3 * batch / decode / published
+    if metric == "out":
+        speed = 1e3 * batch * new / (prefill + new * decode)
+        return speed, speed / published
+    if metric == "e2e":
+        return prefill + new * decode, published / (prefill + new * decode)
+    if metric == "ttft":
+        return prefill, published / prefill
+    if metric == "tpot":  # while the prompts of the other users are read
+        one = plan_of(cleave, with_batch(arguments, 1))["predicted"]["prefill_ms"]
+        tpot = decode + (batch - 1) * one / new
+        return tpot, published / tpot
+    raise ValueError(f"the metric {metric!r} is not known")
+
+
+def percentile(values, share):
+    values = sorted(values)
+    place = share * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (place - low) * (values[high] - values[low])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("csv")
+    parser.add_argument("--cleave", default="build/bin/cleave")
+    parser.add_argument("--class", dest="only", help="rows of this class alone")
+    parser.add_argument("--jobs", type=int, default=2)
+    flags = parser.parse_args()
+    with open(flags.csv, newline="") as file:
+        rows = [r for r in csv.DictReader(file) if not flags.only or r["class"] == flags.only]
+
+    def outcome(row):
+        try:
+            return ratio_of(flags.cleave, row)
+        except ValueError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(flags.jobs) as pool:
+        outcomes = list(pool.map(outcome, rows))
+    classes, without = {}, {}
+    for row, result in zip(rows, outcomes):
+        what = f"{row['model']} {row['dtype']} {row['n']} {row['device']} b{row['batch']}"
+        if isinstance(result, str):
+            without[row["class"]] = without.get(row["class"], 0) + 1
+            if result != "no command predicts it":
+                print(f"{row['class']}: {what}: {result}")
+            continue
+        predicted, ratio = result
+        classes.setdefault(row["class"], []).append(ratio)
+        print(f"{row['class']}: {what}: {row['metric'].split()[0]} {float(row['published value']):.4g} "
+              f"{row['unit']} published, {predicted:.4g} predicted, ratio {ratio:.2f}; {row['source']}")
+    failed = False
+    print(f"\n{'class':36} {'rows':>5} {'median':>7} {'p10':>6} {'p90':>6}  bounds of median, of p10 to p90")
+    for name in sorted(set(classes) | set(without)):
+        ratios = classes.get(name)
+        missing = f", {without[name]} not predicted" if name in without else ""
+        if not ratios:
+            print(f"{name:36} {0:5}{missing}")
+            continue
+        median, low, high = (percentile(ratios, s) for s in (0.5, 0.1, 0.9))
+        bounds = BOUNDS.get(name)
+        inside = bounds and bounds[0] <= median <= bounds[1] and bounds[2] <= low and high <= bounds[3]
+        failed = failed or not inside
+        text = "{:.2f} to {:.2f}, {:.2f} to {:.2f}".format(*bounds) if bounds else "none stated"
+        print(f"{name:36} {len(ratios):5} {median:7.2f} {low:6.2f} {high:6.2f}  {text}"
+              f"{'' if inside else '  OUTSIDE'}{missing}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
