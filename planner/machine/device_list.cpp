@@ -218,7 +218,7 @@ void append_device(std::vector<DeviceSpec>& specs, DeviceSpec spec, const Entry&
     Range range = parse_range(entry.logical, entry.text);
     for (int64_t i = range.begin; i < range.end; ++i) {
         spec.logical = static_cast<int>(i);
-        spec.text = base + "/" + std::to_string(i) + host;
+        spec.text = fmt::format("{}/{}{}", base, i, host);
         specs.push_back(spec);
     }
 }
