@@ -2,6 +2,8 @@
 #include "runtime/engine/live_request.h"
 
 #include <algorithm>
+#include <exception>
+#include <limits>
 
 #include "runtime/base/errors.h"
 #include "runtime/execute/greedy.h"
@@ -51,18 +53,22 @@ void check_request(const EngineRequest& request, int64_t vocab, const Tokenizer*
 
 LiveRequest::LiveRequest(EngineRequest request, EventSink event_sink, const Tokenizer* tokenizer)
     : sink(std::move(event_sink)), request_(std::move(request)), open_(request_.copies) {
-    Copy copy{std::nullopt, StopMatcher(request_.stop_texts)};
-    if (tokenizer != nullptr) {
-        copy.decoder.emplace(*tokenizer);
-        copy.decoder->prime(request_.prompt);
+    for (int64_t i = 0; i < request_.copies; ++i) {
+        Copy copy{.matcher = StopMatcher(request_.stop_texts)};
+        if (tokenizer != nullptr) {
+            copy.decoder.emplace(*tokenizer);
+            copy.decoder->prime(request_.prompt);
+        }
+        if (needs_counts(request_.sampling)) copy.counts.add_prompt(request_.prompt);
+        if (request_.rule) copy.rule = request_.rule();
+        copies_.push_back(std::move(copy));
     }
-    if (needs_counts(request_.sampling)) copy.counts.add_prompt(request_.prompt);
-    copies_.assign(static_cast<size_t>(request_.copies), copy);
     usage_.prompt_tokens = static_cast<int64_t>(request_.prompt.size());
 }
 
 bool LiveRequest::wants_logits() const {
-    return request_.logprobs || request_.prompt_logprobs || !takes_largest_logit(request_.sampling);
+    return request_.logprobs || request_.prompt_logprobs || request_.rule ||
+           !takes_largest_logit(request_.sampling);
 }
 
 void LiveRequest::started(int64_t cached_tokens) {
@@ -86,10 +92,18 @@ bool LiveRequest::take_prompt_row(std::span<const float> logits, int64_t positio
 bool LiveRequest::take_token(std::span<const float> logits, int32_t greedy, int64_t position,
                              bool is_last, EngineEvent& event) {
     Copy& copy = copies_[static_cast<size_t>(event.copy)];
-    const int32_t token =
-        logits.empty() ? greedy
-                       : sample_token(logits, request_.sampling, static_cast<uint64_t>(event.copy),
-                                      static_cast<uint64_t>(position + 1), copy.counts);
+    if (copy.rule && !are_numbers(logits)) return false;
+    int32_t token = greedy;
+    bool is_whole = false;
+    try {
+        if (!logits.empty()) token = choose(copy, logits, event, position);
+        if (copy.rule && token == kNoToken)
+            throw UserError("no token of the vocabulary continues what the answer has to keep");
+        if (copy.rule) is_whole = copy.rule->take(token);
+    } catch (const std::exception& error) {
+        end(FinishReason::kFault, error.what(), event);
+        return true;
+    }
     if (token == kNoToken) return false;
     if (!first_token_) first_token_ = Clock::now();
     ++usage_.new_tokens;
@@ -98,11 +112,36 @@ bool LiveRequest::take_token(std::span<const float> logits, int32_t greedy, int6
     if (request_.logprobs) event.logprobs.push_back(logprobs_of(logits, token, *request_.logprobs));
     const bool is_stop_id = std::ranges::find(request_.stop_ids, token) != request_.stop_ids.end();
     event.text += text_of(copy, token, is_stop_id);
-    if (is_stop_id || copy.matcher.found())
+    if (is_stop_id || is_whole || copy.matcher.found())
         finish(copy, FinishReason::kStop, event);
     else if (is_last)
         finish(copy, FinishReason::kLength, event);
     return true;
+}
+
+// A token that is not allowed has no probability.
+int32_t LiveRequest::choose(Copy& copy, std::span<const float> logits, const EngineEvent& event,
+                            int64_t position) const {
+    const auto sample = [&](std::span<const float> from) {
+        return sample_token(from, request_.sampling, static_cast<uint64_t>(event.copy),
+                            static_cast<uint64_t>(position + 1), copy.counts);
+    };
+    const std::span<const uint32_t> allowed =
+        copy.rule ? copy.rule->allowed() : std::span<const uint32_t>();
+    if (allowed.empty()) return sample(logits);
+    const auto is_allowed = [&](size_t id) { return (allowed[id / 32] >> (id % 32) & 1) != 0; };
+    std::vector<float> left(logits.begin(), logits.end());
+    std::optional<size_t> first;
+    for (size_t id = 0; id < left.size(); ++id) {
+        if (!is_allowed(id))
+            left[id] = -std::numeric_limits<float>::infinity();
+        else if (!first)
+            first = id;
+    }
+    if (!first) return kNoToken;
+    const int32_t token = sample(left);
+    // Where the model itself gives none of them any probability.
+    return is_allowed(static_cast<size_t>(token)) ? token : static_cast<int32_t>(*first);
 }
 
 std::string LiveRequest::text_of(Copy& copy, int32_t token, bool is_stop_id) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,7 +38,8 @@ public:
 
     // The next token of a copy, whose row stands at `position`: chosen from logits [vocab], or
     // `greedy` where there are none. Adds to `event`, with its finish where it ends the copy.
-    // False where the row holds a NaN; nothing is added then.
+    // False where the row holds a NaN; nothing is added then. A rule that fails ends the copy with
+    // a fault.
     bool take_token(std::span<const float> logits, int32_t greedy, int64_t position, bool is_last,
                     EngineEvent& event);
 
@@ -54,11 +56,15 @@ public:
 private:
     // A text.
     struct Copy {
-        std::optional<StreamDecoder> decoder;  // with a tokenizer
+        std::optional<StreamDecoder> decoder{};  // with a tokenizer
         StopMatcher matcher;
-        TokenCounts counts;
+        TokenCounts counts{};
+        std::unique_ptr<TokenRule> rule{};  // where the request has one
         bool is_open = true;
     };
+    // By the copy's rule, where it has one. kNoToken where no token may follow.
+    int32_t choose(Copy& copy, std::span<const float> logits, const EngineEvent& event,
+                   int64_t position) const;
     std::string text_of(Copy& copy, int32_t token, bool is_stop_id);
     void finish(Copy& copy, FinishReason reason, EngineEvent& event);
 

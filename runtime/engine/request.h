@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/engine/scheduler.h"
+#include "runtime/engine/token_rule.h"
 #include "runtime/generate/logprobs.h"
 #include "runtime/generate/sampling.h"
 
@@ -32,14 +33,15 @@ struct EngineRequest {
     std::vector<std::string> stop_texts;
     std::optional<int32_t> logprobs;         // of new tokens, with so many most likely ones
     std::optional<int32_t> prompt_logprobs;  // of the prompt's tokens
+    TokenRuleMaker rule;                     // what the texts have to keep; empty: nothing
     uint64_t salt = 0;  // of the tenant: only requests of one salt share cached prefixes
 };
 
 enum class FinishReason : uint8_t {
-    kStop,       // a stop id or a stop text
+    kStop,       // a stop id, a stop text, or the end that the rule has
     kLength,     // max_new_tokens
     kCancelled,  // by cancel() or shutdown()
-    kFault,      // `message` says whose: a device's, or logits that are not numbers
+    kFault,      // `message` says whose: a device's, the rule's, or logits that are not numbers
 };
 std::string_view finish_reason_name(FinishReason reason);  // "stop", "length", ...
 

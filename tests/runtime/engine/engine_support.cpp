@@ -62,6 +62,20 @@ EventSink Recorder::sink(int64_t key, int64_t copies) {
     return [this, key](const EngineEvent& event) { take(key, event); };
 }
 
+std::span<const uint32_t> RuleOfThree::allowed() {
+    words_.assign((kFakeVocab + 31) / 32, 0);
+    for (int32_t id = 0; id < kFakeVocab; ++id)
+        if (last_ < 0 || id % 3 != last_ % 3)
+            words_[static_cast<size_t>(id / 32)] |= 1u << (id % 32);
+    return words_;
+}
+
+bool RuleOfThree::take(int32_t token) {
+    CLEAVE_CHECK(last_ < 0 || token % 3 != last_ % 3) << token << " behind " << last_;
+    last_ = token;
+    return --left_ == 0;
+}
+
 void Recorder::take(int64_t key, const EngineEvent& event) {
     const std::lock_guard lock(mutex_);
     ToldRequest& request = told_.at(key);
@@ -107,9 +121,17 @@ std::vector<int32_t> tokens_alone(const EngineRequest& request, int64_t copy,
     uint64_t output = 0;
     for (const int32_t token : request.prompt) output = model.add(token);
     std::vector<int32_t> tokens;
+    // The test's own account of RuleOfThree.
+    const auto logits_of = [&] {
+        std::vector<float> logits = fake_logits(output);
+        for (int32_t id = 0; request.rule && !tokens.empty() && id < kFakeVocab; ++id)
+            if (id % 3 == tokens.back() % 3)
+                logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+        return logits;
+    };
     while (static_cast<int64_t>(tokens.size()) < request.max_new_tokens) {
         const int32_t token =
-            sample_token(fake_logits(output), request.sampling, static_cast<uint64_t>(copy),
+            sample_token(logits_of(), request.sampling, static_cast<uint64_t>(copy),
                          request.prompt.size() + tokens.size(), counts);
         counts.add(token);
         tokens.push_back(token);

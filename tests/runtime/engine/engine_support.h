@@ -60,6 +60,19 @@ struct ToldRequest {
     runtime::RequestUsage usage;
 };
 
+// A token that follows another is not equal to it modulo 3; whole after `most` tokens.
+class RuleOfThree : public runtime::TokenRule {
+public:
+    explicit RuleOfThree(int64_t most = int64_t{1} << 40) : left_(most) {}
+    std::span<const uint32_t> allowed() override;
+    bool take(int32_t token) override;
+
+private:
+    int64_t left_;
+    int32_t last_ = -1;
+    std::vector<uint32_t> words_;
+};
+
 // Takes the events of any number of requests.
 class Recorder {
 public:

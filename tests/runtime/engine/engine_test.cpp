@@ -53,6 +53,7 @@ EngineRequest random_request(std::mt19937& random, int64_t context) {
     if (random() % 4 == 0) request.logprobs = 2;
     if (random() % 5 == 0) request.prompt_logprobs = 1;
     request.salt = random() % 2;
+    if (random() % 3 == 0) request.rule = [] { return std::make_unique<RuleOfThree>(); };
     return request;
 }
 
