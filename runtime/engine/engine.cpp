@@ -115,6 +115,7 @@ struct Engine::Impl {
     bool is_telling = false;  // a sink is called
     EngineStatistics counts;
     std::optional<Clock::time_point> oldest_submitted;
+    Clock::time_point active_since;  // while a pass is in flight
 
     // The engine thread's.
     const int64_t most_passes;
@@ -164,7 +165,7 @@ bool Engine::Impl::submit_pass() {
                 at->second->started(started.cached_tokens);
         next.wanted = results_of(next.pass);
         next.submitted = Clock::now();
-        if (!oldest_submitted) oldest_submitted = next.submitted;
+        if (!oldest_submitted) oldest_submitted = active_since = next.submitted;
     }
     runner.submit(std::move(next.pass.batch), next.wanted);
     in_flight.push_back(std::move(next));
@@ -208,7 +209,10 @@ void Engine::Impl::take_pass() {
         ++counts.passes;
         counts.pass_seconds += seconds_since(ended.submitted);
         oldest_submitted.reset();
-        if (!in_flight.empty()) oldest_submitted = in_flight.front().submitted;
+        if (!in_flight.empty())
+            oldest_submitted = in_flight.front().submitted;
+        else
+            counts.active_seconds += seconds_since(active_since);
         scheduler.done(ended.pass.id, outcome.tokens);
         for (const auto& [id, message] : outcome.faults) scheduler.cancel(id);
         if (is_idle()) idle.notify_all();
@@ -389,8 +393,11 @@ EngineStatistics Engine::statistics() const {
     EngineStatistics statistics = impl_->counts;
     statistics.scheduler = impl_->scheduler.statistics();
     statistics.requests = static_cast<int64_t>(impl_->live.size());
-    if (impl_->oldest_submitted)
+    if (impl_->oldest_submitted) {
         statistics.oldest_pass_seconds = seconds_since(*impl_->oldest_submitted);
+        statistics.active_seconds += seconds_since(impl_->active_since);
+    }
+    statistics.busy_seconds = impl_->runner.busy_seconds();
     return statistics;
 }
 

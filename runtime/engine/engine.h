@@ -11,7 +11,9 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "planner/plan/plan.h"
 #include "runtime/engine/pass_runner.h"
@@ -48,8 +50,11 @@ struct EngineStatistics {
     int64_t new_tokens = 0;             // given to sinks
     int64_t passes = 0;                 // that have ended
     double pass_seconds = 0;            // from submission to result, of all; passes may overlap
+    double active_seconds = 0;          // in which a pass was in flight
     double oldest_pass_seconds = 0;     // that the oldest pass in flight has lasted; 0: idle
-    std::string fault;                  // what killed the engine; empty: it lives
+    // Of each device, so far (PassRunner::busy_seconds).
+    std::vector<std::optional<double>> busy_seconds;
+    std::string fault;  // what killed the engine; empty: it lives
 };
 
 class Engine {

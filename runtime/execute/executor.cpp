@@ -271,6 +271,15 @@ OverlapReport Executor::overlap() const {
     return all;
 }
 
+std::vector<std::optional<double>> Executor::busy_seconds() const {
+    std::vector<std::optional<double>> seconds;
+    for (const auto& worker : impl_->workers) {
+        seconds.resize(std::max(seconds.size(), worker->id().index() + 1));
+        seconds[worker->id().index()] = worker->busy_seconds();
+    }
+    return seconds;
+}
+
 int64_t Executor::transferred_bytes() const {
     int64_t total = 0;
     for (const auto& worker : impl_->workers) total += worker->received_bytes();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -61,6 +62,8 @@ public:
     // While no pass is in flight.
     const Trace& trace() const;
     int64_t transferred_bytes() const;
+    // Of each device of the plan's machine, in launches so far (Worker::busy_seconds). Any thread.
+    std::vector<std::optional<double>> busy_seconds() const;
     OverlapReport overlap() const;
 
 private:

@@ -112,10 +112,11 @@ void Worker::run_steps(const Pass& pass) {
     for (size_t i = 0; i < phase.num_steps(pass.greedily()); ++i) {
         DeviceStep& step = phase.steps[i];
         control_.throw_if_stopped();
-        const int64_t start = record_ ? now() : 0;
+        const int64_t start = now();
         int64_t bytes = 0;
         if (step.launch != nullptr) {
             step.take_launches(device_, shape);
+            busy_ns_.fetch_add(now() - start, std::memory_order_relaxed);
         } else {
             bytes = step.communication->take_part({id_, device_, lane_}, shape, phase.rounds);
             peers_.check(id_);

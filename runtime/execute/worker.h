@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -54,6 +55,12 @@ public:
 
     const std::vector<TraceEvent>& events() const { return events_; }
     int64_t received_bytes() const { return received_bytes_; }
+    // In launches so far, without waits for other devices; by any thread. Nothing of an
+    // asynchronous device.
+    std::optional<double> busy_seconds() const {
+        if (passes_) return std::nullopt;
+        return 1e-9 * static_cast<double>(busy_ns_.load(std::memory_order_relaxed));
+    }
     void add_overlap(OverlapReport& all) const {
         if (passes_) passes_->add_overlap(all);
     }
@@ -84,6 +91,7 @@ private:
     std::unique_ptr<StreamPasses> passes_;  // of a device with a stream
     std::vector<TraceEvent> events_;
     int64_t received_bytes_ = 0;
+    std::atomic<int64_t> busy_ns_{0};
 };
 
 }  // namespace cleave::runtime

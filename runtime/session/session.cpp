@@ -135,6 +135,10 @@ std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {
 const Trace& Session::trace() const { return impl_->executor->trace(); }
 
 OverlapReport Session::overlap() const { return impl_->executor->overlap(); }
+std::vector<std::optional<double>> Session::busy_seconds() const {
+    return impl_->executor->busy_seconds();
+}
+
 int64_t Session::transferred_bytes() const { return impl_->executor->transferred_bytes(); }
 
 std::map<std::string, int64_t> Session::peak_memory_bytes() const {

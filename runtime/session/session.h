@@ -90,6 +90,9 @@ public:
     const Trace& trace() const;
     // How many launches of GPUs began before those before them had ended, and where that cannot be.
     OverlapReport overlap() const;
+    // Of each device of the plan's machine, in launches so far, without waits for other devices; by
+    // any thread. Nothing of an asynchronous device.
+    std::vector<std::optional<double>> busy_seconds() const;
     int64_t transferred_bytes() const;  // sum over all transfers and collectives so far
     std::map<std::string, int64_t> peak_memory_bytes() const;  // by device name
     // What a vendor's library of collectives took of the cards that it joins, and what the plan

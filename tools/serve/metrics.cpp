@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/serve/metrics.h"
 
+#include <cmath>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include <prometheus/histogram.h>
@@ -29,8 +31,10 @@ struct Metrics::Impl {
     Labels labels;
     std::string kv_device;  // that bounds the pool
     int64_t kv_blocks = 0;
-    double decode_seconds = 0;              // of a pass of all sequences, predicted
-    std::map<std::string, double> busy_of;  // devices in it, shares of 1, predicted
+    double decode_seconds = 0;                // of a pass of all sequences, predicted
+    std::map<std::string, double> busy_of;    // devices in it, shares of 1, predicted
+    std::vector<std::vector<size_t>> stages;  // devices of each
+    std::vector<std::string> devices;         // their names
     prometheus::Histogram *queue, *first_token, *token, *prefill, *decode, *whole;
 
     prometheus::Histogram* histogram(const std::string& name, const std::string& help) {
@@ -71,7 +75,27 @@ struct Metrics::Impl {
                 more);
         }
     };
+    void add_busy(const runtime::EngineStatistics& statistics, Told& told) const;
 };
+
+// What was measured: of a stage, the mean of its devices.
+void Metrics::Impl::add_busy(const runtime::EngineStatistics& statistics, Told& told) const {
+    const std::vector<std::optional<double>>& busy = statistics.busy_seconds;
+    for (size_t i = 0; i < busy.size(); ++i)
+        if (busy[i])
+            told.add("device_busy_seconds_total", "in launches, without waits for other devices",
+                     prometheus::MetricType::Counter, *busy[i], {{"device", devices.at(i)}});
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+        double seconds = 0;
+        for (const size_t device : stages[stage])
+            seconds += device < busy.size() ? busy[device].value_or(std::nan("")) : std::nan("");
+        if (std::isnan(seconds) || statistics.active_seconds <= 0) continue;
+        told.gauge("stage_busy_ratio",
+                   "of the time in which a pass was in flight: in launches of its devices",
+                   seconds / static_cast<double>(stages[stage].size()) / statistics.active_seconds,
+                   {{"stage", std::to_string(stage)}});
+    }
+}
 
 Metrics::Metrics(const planner::Plan& plan, const std::string& model)
     : impl_(std::make_unique<Impl>()) {
@@ -85,6 +109,11 @@ Metrics::Metrics(const planner::Plan& plan, const std::string& model)
     const std::vector<int64_t>& busy_ns = plan.prediction.decode_busy_ns;
     for (size_t i = 0; i < busy_ns.size() && decode_ns > 0; ++i)
         m.busy_of[plan.machine.devices.at(i).name] = static_cast<double>(busy_ns[i]) / decode_ns;
+    for (const planner::DeviceInfo& device : plan.machine.devices) m.devices.push_back(device.name);
+    for (const planner::Stage& stage : plan.stages) {
+        std::vector<size_t>& indices = m.stages.emplace_back();
+        for (const planner::DeviceId id : stage.devices) indices.push_back(id.index());
+    }
     m.queue = m.histogram("request_queue_time_seconds", "from arrival to the first pass");
     m.prefill = m.histogram("request_prefill_time_seconds", "from there to the first token");
     m.first_token = m.histogram("time_to_first_token_seconds", "from arrival to the first token");
@@ -136,6 +165,7 @@ std::string Metrics::text(const runtime::EngineStatistics& statistics, size_t co
     for (const auto& [device, share] : impl_->busy_of)
         told.gauge("decode_busy_ratio_predicted", "of that pass; 1 is all of it", share,
                    {{"device", device}});
+    impl_->add_busy(statistics, told);
     for (size_t i = 0; i < statistics.finished.size(); ++i)
         told.counter(
             "request_success", "texts that have ended", statistics.finished[i],
