@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `cleave chat`: lines of a pipe, and of a terminal where Ctrl-C is pressed.
-#include <poll.h>
-#include <pty.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <termios.h>
-#include <unistd.h>
-
 #include <fmt/format.h>
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tests/tools/support/terminal.h"
 
 using namespace cleave::test;
 using Catch::Matchers::Contains;
@@ -25,67 +19,6 @@ CommandResult chat(const std::string& lines, const std::string& more = "") {
                                     "--context 256 --max-new-tokens 12 {}",
                                     lines, CLEAVE_BINARY, bundled_model().string(), more)});
 }
-
-// A chat in a terminal of its own.
-class Terminal {
-public:
-    Terminal() {
-        const std::string model = bundled_model().string();
-        process_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
-        if (process_ == 0) {
-            setenv("TERM", "dumb", 1);
-            execl(CLEAVE_BINARY, CLEAVE_BINARY, "chat", model.c_str(), "--devices", "host",
-                  "--threads", "1", "--context", "512", static_cast<char*>(nullptr));
-            _exit(127);
-        }
-        REQUIRE(process_ > 0);
-    }
-    ~Terminal() {
-        if (process_ > 0) {
-            kill(process_, SIGKILL);
-            waitpid(process_, nullptr, 0);
-        }
-        close(terminal_);
-    }
-    Terminal(const Terminal&) = delete;
-    Terminal& operator=(const Terminal&) = delete;
-
-    void type(const std::string& text) {
-        REQUIRE(write(terminal_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-    }
-    // Until Ctrl-C is a key and no signal: the prompt is shown a moment before.
-    void wait_for_keys() const {
-        termios mode{};
-        mode.c_lflag = ISIG;
-        while ((mode.c_lflag & ISIG) != 0) {
-            REQUIRE(tcgetattr(terminal_, &mode) == 0);
-            usleep(1000);
-        }
-    }
-    // What is shown until `end` is.
-    std::string read_until(const std::string& end) {
-        std::string shown;
-        while (shown.find(end) == std::string::npos) {
-            pollfd wanted{terminal_, POLLIN, 0};
-            INFO(shown);
-            REQUIRE(poll(&wanted, 1, 200'000) > 0);
-            char bytes[512];
-            const ssize_t got = read(terminal_, bytes, sizeof bytes);
-            REQUIRE(got > 0);
-            shown.append(bytes, static_cast<size_t>(got));
-        }
-        return shown;
-    }
-    int wait() {
-        int status = 0;
-        waitpid(std::exchange(process_, 0), &status, 0);
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    }
-
-private:
-    pid_t process_ = 0;
-    int terminal_ = -1;
-};
 
 }  // namespace
 
@@ -125,7 +58,8 @@ TEST_CASE("a chat that its context has no room for says how to go on", "[tools]"
 }
 
 TEST_CASE("Ctrl-C ends an answer, drops a line that is typed, and leaves the chat", "[tools]") {
-    Terminal terminal;
+    Terminal terminal({"chat", bundled_model().string(), "--devices", "host", "--threads", "1",
+                       "--context", "512"});
     terminal.read_until("> ");
     terminal.wait_for_keys();
     terminal.type("not this\x03");
@@ -137,4 +71,21 @@ TEST_CASE("Ctrl-C ends an answer, drops a line that is typed, and leaves the cha
     terminal.read_until("> ");
     terminal.type("/exit\n");
     CHECK(terminal.wait() == 0);
+}
+
+TEST_CASE("a chat of a plan file says which folders it reads weights from", "[tools]") {
+    const TemporaryFolder folder;
+    const std::string plan = (folder.path() / "bundled.plan").string();
+    REQUIRE(run_cleave({"plan", bundled_model().string(), "--devices", "host", "--context", "256",
+                        "-o", plan})
+                .exit_code == 0);
+    const CommandResult of_plan = run_program(
+        {"sh", "-c",
+         fmt::format("printf '{}\\n' | '{}' chat '{}' --tokenizer '{}' --max-new-tokens 12",
+                     kQuestion, CLEAVE_BINARY, plan, bundled_model().parent_path().string())});
+    INFO(of_plan.error);
+    CHECK(of_plan.exit_code == 0);
+    CHECK_THAT(of_plan.error,
+               Contains("reads weights from " + bundled_model().parent_path().string()));
+    CHECK(of_plan.output == chat(kQuestion + "\\n").output);
 }

@@ -13,6 +13,7 @@
 #include "runtime/base/errors.h"
 #include "tools/benchmarks/serve_bench.h"
 #include "tools/cli/calibrate.h"
+#include "tools/serve/grammar.h"
 
 namespace cleave::bench {
 
@@ -59,6 +60,7 @@ serve::ServedModel served_model(const planner::Plan& plan, const runtime::Tokeni
     model.tokenizer = &tokenizer;
     model.vocab = plan.graph.config.vocab_size;
     model.context = plan.workload.context;
+    model.grammars = std::make_shared<serve::Grammars>(tokenizer, model.vocab, model.stop_ids);
     return model;
 }
 

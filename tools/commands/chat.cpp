@@ -13,8 +13,6 @@
 #include "runtime/engine/engine.h"
 #include "runtime/text/chat_template.h"
 #include "tools/cli/line_reader.h"
-#include "tools/cli/planning.h"
-#include "tools/cli/prompts.h"
 #include "tools/cli/sampling_flags.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -162,29 +160,17 @@ void converse(Conversation& conversation) {
 }
 
 void run_chat(ChatArguments flags) {
-    LoadedModel model = load_model(flags.model, flags.plan.dtype);
-    check_has_weights(model, flags.model, "chat with");
-    std::string no_tokenizer;
-    PromptFlags prompt;
-    prompt.tokenizer = flags.tokenizer;
-    const auto tokenizer = find_tokenizer(prompt, model, &no_tokenizer);
-    if (!tokenizer) throw UserError("chat needs a tokenizer: {}", no_tokenizer);
-    const std::string folder = flags.tokenizer.empty() ? model.folder : flags.tokenizer;
-    const auto chat = runtime::load_chat_template(folder);
-    if (!chat)
+    TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "chat", "chat with");
+    if (!text.chat)
         throw UserError(
             "{} has no chat template (chat_template.jinja, or \"chat_template\" of "
             "tokenizer_config.json): `cleave run --prompt` continues plain text",
-            folder);
-    std::vector<int32_t> stops = stop_ids(model, tokenizer.get());
-    const planner::Workload workload =
-        model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    planner::Plan plan =
-        plan_from_flags(std::move(model), flags.plan, flags.run, workload, flags.drivers);
+            text.template_folder);
+    planner::Plan plan = plan_text_model(text, flags.model, flags.plan, flags.run, flags.drivers);
     auto session = open_session(plan, flags.run, flags.drivers);
     runtime::SessionRunner runner(*session);
-    runtime::Engine engine(plan, runner, tokenizer.get(), {});
-    Conversation conversation(flags, *chat, *tokenizer, std::move(stops), engine);
+    runtime::Engine engine(plan, runner, text.tokenizer.get(), {});
+    Conversation conversation(flags, *text.chat, *text.tokenizer, text.stop_ids, engine);
     if (stderr_is_terminal())
         say("{} tokens of context. /reset begins anew, Ctrl-C ends an answer, Ctrl-D the chat.\n",
             plan.workload.context);

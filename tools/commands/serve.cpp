@@ -13,13 +13,11 @@
 
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
-#include "runtime/text/chat_template.h"
-#include "tools/cli/planning.h"
-#include "tools/cli/prompts.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/serving.h"
 #include "tools/inspect/inspection.h"
+#include "tools/serve/grammar.h"
 #include "tools/serve/server.h"
 
 namespace cleave::tools {
@@ -71,19 +69,17 @@ std::string served_name(const ServeArguments& flags, const LoadedModel& model) {
     return folder.empty() ? std::string("model") : folder.string();
 }
 
-serve::ServedModel served_model(const ServeArguments& flags, const LoadedModel& model,
-                                const runtime::Tokenizer& tokenizer) {
+serve::ServedModel served_model(const ServeArguments& flags, const TextModel& text) {
     serve::ServedModel served;
-    served.name = served_name(flags, model);
-    served.tokenizer = &tokenizer;
-    const std::string& folder = flags.tokenizer.empty() ? model.folder : flags.tokenizer;
-    served.chat = runtime::load_chat_template(folder);
+    served.name = served_name(flags, text.model);
+    served.tokenizer = text.tokenizer.get();
+    served.chat = text.chat;
     if (!served.chat)
         served.no_chat = fmt::format(
             "{} has no chat_template.jinja and no \"chat_template\" in tokenizer_config.json; "
             "/v1/completions takes plain text",
             served.name);
-    served.stop_ids = stop_ids(model, &tokenizer);
+    served.stop_ids = text.stop_ids;
     return served;
 }
 
@@ -112,21 +108,14 @@ void raise_descriptor_limit() {
 
 void run_serve(ServeArguments flags) {
     raise_descriptor_limit();
-    LoadedModel model = load_model(flags.model, flags.plan.dtype);
-    check_has_weights(model, flags.model, "serve");
-    std::string no_tokenizer;
-    PromptFlags prompt;
-    prompt.tokenizer = flags.tokenizer;
-    const auto tokenizer = find_tokenizer(prompt, model, &no_tokenizer);
-    if (!tokenizer) throw UserError("serve needs a tokenizer: {}", no_tokenizer);
-    serve::ServedModel served = served_model(flags, model, *tokenizer);
-    if (!model.plan && flags.plan.batch == 0) flags.plan.batch = kDefaultBatch;
-    const planner::Workload workload =
-        model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    planner::Plan plan =
-        plan_from_flags(std::move(model), flags.plan, flags.run, workload, flags.drivers);
+    TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "serve", "serve");
+    serve::ServedModel served = served_model(flags, text);
+    if (!text.model.plan && flags.plan.batch == 0) flags.plan.batch = kDefaultBatch;
+    planner::Plan plan = plan_text_model(text, flags.model, flags.plan, flags.run, flags.drivers);
     served.vocab = plan.graph.config.vocab_size;
     served.context = plan.workload.context;
+    served.grammars =
+        std::make_shared<serve::Grammars>(*served.tokenizer, served.vocab, served.stop_ids);
 
     runtime::EngineOptions options;
     options.scheduler = scheduler_options(flags.passes, plan);
@@ -134,7 +123,7 @@ void run_serve(ServeArguments flags) {
     options.scheduler.groups = runtime::default_groups(plan, flags.run.threads);
     auto session = open_session(plan, flags.run, flags.drivers);
     runtime::SessionRunner runner(*session);
-    runtime::Engine engine(plan, runner, tokenizer.get(), options);
+    runtime::Engine engine(plan, runner, served.tokenizer, options);
     const EndSignals signals;
     flags.server.port = static_cast<uint16_t>(flags.port);
     flags.server.plan_json = [&plan] { return planner::plan_to_json(plan); };

@@ -11,6 +11,7 @@
 #include "runtime/engine/pass_costs.h"
 #include "tools/cli/options.h"
 #include "tools/cli/planning.h"
+#include "tools/cli/prompts.h"
 #include "tools/cli/terminal.h"
 
 namespace cleave::tools {
@@ -167,6 +168,32 @@ void check_has_weights(const LoadedModel& model, const ModelFlags& flags, const 
     if (model.kind == ModelKind::kShape || model.graph.path.empty() || flags.weights == "none")
         throw UserError("{}: there are no weights to {}; give an .onnx file or its folder",
                         flags.model, does);
+}
+
+TextModel load_text_model(const ModelFlags& model, const PlanFlags& plan,
+                          const std::string& tokenizer, const std::string& command,
+                          const std::string& does) {
+    TextModel text;
+    text.model = load_model(model, plan.dtype);
+    check_has_weights(text.model, model, does);
+    std::string no_tokenizer;
+    PromptFlags prompt;
+    prompt.tokenizer = tokenizer;
+    text.tokenizer = find_tokenizer(prompt, text.model, &no_tokenizer);
+    if (!text.tokenizer) throw UserError("{} needs a tokenizer: {}", command, no_tokenizer);
+    text.template_folder = tokenizer.empty() ? text.model.folder : tokenizer;
+    text.chat = runtime::load_chat_template(text.template_folder);
+    text.stop_ids = stop_ids(text.model, text.tokenizer.get());
+    return text;
+}
+
+planner::Plan plan_text_model(TextModel& text, const ModelFlags& model, const PlanFlags& plan,
+                              const RunFlags& run, runtime::Drivers& drivers) {
+    const planner::Workload workload =
+        text.model.plan ? text.model.plan->workload : workload_from_flags(plan, text.model);
+    planner::Plan made = plan_from_flags(std::move(text.model), plan, run, workload, drivers);
+    name_weight_folders(model, made);
+    return made;
 }
 
 void show_forecast(const planner::Plan& plan, const ServeReport& predicted, bool json) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@
 #include "runtime/engine/serve_report.h"
 #include "runtime/engine/serve_trace.h"
 #include "runtime/session/session.h"
+#include "runtime/text/chat_template.h"
+#include "runtime/text/tokenizer.h"
 #include "tools/cli/model_source.h"
 #include "tools/cli/options.h"
 
@@ -47,6 +50,26 @@ std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunFla
 
 // UserError for a shape name, a plan of one, and --weights none: `does` ("serve") needs weights.
 void check_has_weights(const LoadedModel& model, const ModelFlags& flags, const std::string& does);
+
+// A model that takes and gives texts.
+struct TextModel {
+    LoadedModel model;
+    std::unique_ptr<runtime::Tokenizer> tokenizer;  // never null
+    std::string template_folder;
+    std::optional<runtime::ChatTemplate> chat;  // of that folder, where it has one
+    std::vector<int32_t> stop_ids;
+};
+
+// `tokenizer` is --tokenizer; `command` ("serve") and `does` ("serve") are for errors. UserError
+// where there are no weights or no tokenizer.
+TextModel load_text_model(const ModelFlags& model, const PlanFlags& plan,
+                          const std::string& tokenizer, const std::string& command,
+                          const std::string& does);
+
+// The plan of its file, or a new one. Takes the model out of `text`. Of a .plan file, says which
+// folders it reads weights from.
+planner::Plan plan_text_model(TextModel& text, const ModelFlags& model, const PlanFlags& plan,
+                              const RunFlags& run, runtime::Drivers& drivers);
 
 // Prints on standard output.
 void show_forecast(const planner::Plan& plan, const runtime::ServeReport& predicted, bool json);

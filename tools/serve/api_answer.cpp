@@ -4,6 +4,8 @@
 #include <ctime>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace cleave::serve {
 namespace {
 
@@ -27,6 +29,7 @@ ApiAnswer::ApiAnswer(const ApiCall& call, const ServedModel& model, std::string 
       include_usage_(call.include_usage),
       echo_(call.echo),
       has_logprobs_(call.logprobs.has_value()),
+      calls_tools_(call.calls_tools),
       copies_(call.copies),
       model_(model),
       id_(std::move(id)),
@@ -96,20 +99,50 @@ Json ApiAnswer::logprobs_json(Choice& choice,
     return lists;
 }
 
-Json ApiAnswer::choice_json(size_t index, const std::string& text, const Json& logprobs,
+// The first character of an answer decides whether it is a call, as its grammar has it.
+ApiAnswer::Content ApiAnswer::content_of(Choice& choice, const std::string& text) const {
+    if (calls_tools_ != ToolCalls::kNever && !text.empty() &&
+        !std::exchange(choice.has_text, true) &&
+        (calls_tools_ == ToolCalls::kMust || text.front() == '{'))
+        choice.reader.emplace();
+    if (!choice.reader) return {text, {}};
+    return {"", choice.reader->push(text)};
+}
+
+// A chat's "message", or a piece of it as "delta".
+Json ApiAnswer::message_json(size_t index, const Content& content, bool is_last) {
+    Choice& choice = choices_[index];
+    Json json = Json::object();
+    if (!stream_ || !std::exchange(choice.has_begun, true)) json["role"] = "assistant";
+    const ToolCallReader::Piece& call = content.call;
+    if (call.name.empty() && call.arguments.empty()) {
+        if (!content.text.empty() || !stream_ || !(is_last || choice.reader))
+            json["content"] = content.text;
+        return json;
+    }
+    if (json.contains("role")) json["content"] = nullptr;
+    Json one = Json::object();
+    if (stream_) one["index"] = 0;
+    if (!call.name.empty()) {
+        one["id"] = fmt::format("call_{}_{}", id_, index);
+        one["type"] = "function";
+        one["function"]["name"] = call.name;
+    }
+    one["function"]["arguments"] = call.arguments;
+    json["tool_calls"] = Json::array({one});
+    return json;
+}
+
+Json ApiAnswer::choice_json(size_t index, const Content& content, const Json& logprobs,
                             const std::string& finish) {
     Json json{{"index", index}};
-    if (!is_chat_) {
-        json["text"] = text;
-    } else if (!stream_) {
-        json["message"] = {{"role", "assistant"}, {"content", text}};
-    } else {
-        json["delta"] = Json::object();
-        if (!std::exchange(choices_[index].has_begun, true)) json["delta"]["role"] = "assistant";
-        if (!text.empty() || finish.empty()) json["delta"]["content"] = text;
-    }
+    if (!is_chat_)
+        json["text"] = content.text;
+    else
+        json[stream_ ? "delta" : "message"] = message_json(index, content, !finish.empty());
     json["logprobs"] = logprobs;
-    json["finish_reason"] = finish.empty() ? Json() : Json(finish);
+    const bool is_call = finish == "stop" && choices_[index].reader;
+    json["finish_reason"] = finish.empty() ? Json() : Json(is_call ? "tool_calls" : finish);
     return json;
 }
 
@@ -135,7 +168,7 @@ void ApiAnswer::add_prompt(size_t prompt) {
         choice.text += text;
         if (stream_) {
             Json piece = object("");
-            piece["choices"].push_back(choice_json(index, text, logprobs, ""));
+            piece["choices"].push_back(choice_json(index, {text, {}}, logprobs, ""));
             stream(piece);
         } else {
             choice.logprobs = std::move(logprobs);
@@ -148,14 +181,20 @@ void ApiAnswer::add_piece(size_t index, const std::string& text,
                           const std::string& finish) {
     Choice& choice = choices_[index];
     Json logprobs = logprobs_json(choice, tokens);
+    const Content content = content_of(choice, text);
     if (stream_) {
-        // A token that is a part of a character has no text yet.
-        if (text.empty() && tokens.empty() && finish.empty()) return;
+        // A token may be a part of a character, or of what is before a function's name.
+        const ToolCallReader::Piece& call = content.call;
+        if (content.text.empty() && call.name.empty() && call.arguments.empty() && tokens.empty() &&
+            finish.empty())
+            return;
         Json piece = object(is_chat_ ? ".chunk" : "");
-        piece["choices"].push_back(choice_json(index, text, logprobs, finish));
+        piece["choices"].push_back(choice_json(index, content, logprobs, finish));
         return stream(piece);
     }
-    choice.text += text;
+    choice.text += content.text;
+    choice.call.name += content.call.name;
+    choice.call.arguments += content.call.arguments;
     choice.finish = finish;
     if (choice.logprobs.is_null()) {
         choice.logprobs = std::move(logprobs);
@@ -208,8 +247,8 @@ void ApiAnswer::end() {
     Json whole = object("");
     whole["choices"] = Json::array();
     for (size_t i = 0; i < choices_.size(); ++i)
-        whole["choices"].push_back(
-            choice_json(i, choices_[i].text, choices_[i].logprobs, choices_[i].finish));
+        whole["choices"].push_back(choice_json(i, {choices_[i].text, choices_[i].call},
+                                               choices_[i].logprobs, choices_[i].finish));
     whole["usage"] = usage_json();
     reply_->send({200, "application/json", dump(whole), 0, ""});
 }

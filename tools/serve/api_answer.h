@@ -7,11 +7,13 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tools/serve/api_calls.h"
 #include "tools/serve/http_server.h"
+#include "tools/serve/tool_call.h"
 
 namespace cleave::serve {
 
@@ -34,6 +36,10 @@ private:
         int64_t text_offset = 0;
         std::string finish;      // empty: it goes on
         bool has_begun = false;  // a chat's role was sent
+        // A call of a function, where the text is one; its pieces so far in whole answers.
+        bool has_text = false;
+        std::optional<ToolCallReader> reader;
+        ToolCallReader::Piece call;
     };
     // Of an echo.
     struct Prompt {
@@ -41,8 +47,15 @@ private:
         std::vector<runtime::TokenLogprobs> logprobs;  // from its second token on
         bool is_told = false;
     };
-    Json choice_json(size_t index, const std::string& text, const Json& logprobs,
+    // What a piece of an answer, or a whole one, has: text, or a part of a call.
+    struct Content {
+        std::string text;
+        ToolCallReader::Piece call;
+    };
+    Json choice_json(size_t index, const Content& content, const Json& logprobs,
                      const std::string& finish);
+    Json message_json(size_t index, const Content& content, bool is_last);
+    Content content_of(Choice& choice, const std::string& text) const;
     Json logprobs_json(Choice& choice, const std::vector<runtime::TokenLogprobs>& tokens) const;
     void add_prompt(size_t prompt);
     void add_piece(size_t index, const std::string& text,
@@ -55,6 +68,7 @@ private:
     void end();
 
     const bool is_chat_, stream_, include_usage_, echo_, has_logprobs_;
+    const ToolCalls calls_tools_;
     const int64_t copies_;
     const ServedModel& model_;
     const std::string id_;

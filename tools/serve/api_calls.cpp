@@ -10,42 +10,14 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
 #include "tools/cli/spelling.h"
+#include "tools/serve/answer_format.h"
+#include "tools/serve/fields.h"
 
 namespace cleave::serve {
 namespace {
 
 constexpr int64_t kDefaultTokens = 16;  // of a completion, as OpenAI's
 constexpr size_t kMostPrompts = 256, kMostStops = 16;
-
-[[noreturn]] void refuse(const std::string& param, const std::string& message) {
-    ApiError error;
-    error.message = message;
-    error.param = param;
-    throw error;
-}
-
-const Json* field(const Json& body, const std::string& name) {
-    const auto at = body.find(name);
-    return at == body.end() || at->is_null() ? nullptr : &*at;
-}
-
-template <class T>
-T number(const Json& body, const std::string& name, T fallback, double least, double most) {
-    const Json* value = field(body, name);
-    if (!value) return fallback;
-    const bool fits = std::is_integral_v<T> ? value->is_number_integer() : value->is_number();
-    if (!fits || value->get<double>() < least || value->get<double>() > most)
-        refuse(name, fmt::format("{}: expected a {}number from {} to {}", name,
-                                 std::is_integral_v<T> ? "whole " : "", least, most));
-    return value->get<T>();
-}
-
-bool flag(const Json& body, const std::string& name, bool fallback) {
-    const Json* value = field(body, name);
-    if (!value) return fallback;
-    if (!value->is_boolean()) refuse(name, fmt::format("{}: expected true or false", name));
-    return value->get<bool>();
-}
 
 uint64_t seed_of(const Json& body) {
     if (const Json* seed = field(body, "seed")) {
@@ -104,17 +76,13 @@ std::vector<std::string> stops_of(const Json& body) {
 
 // What would change the answer, and is not done.
 void refuse_unsupported(const Json& body) {
-    if (const Json* format = field(body, "response_format");
-        format && !(format->is_object() && format->value("type", "") == "text"))
-        refuse("response_format",
-               "response_format: only {\"type\": \"text\"} is supported; answers are not "
-               "constrained to a schema");
     const auto given = [&](const char* name) {
         const Json* value = field(body, name);
         return value && !((value->is_array() || value->is_object()) && value->empty());
     };
-    for (const char* name : {"tools", "functions", "suffix", "audio", "prediction", "grammar",
-                             "guided_json", "guided_regex", "guided_choice", "guided_grammar"})
+    for (const char* name :
+         {"functions", "function_call", "suffix", "audio", "prediction", "grammar", "guided_json",
+          "guided_regex", "guided_choice", "guided_grammar"})
         if (given(name)) refuse(name, fmt::format("{} is not supported: leave it out", name));
     if (const Json* best = field(body, "best_of"); best && *best != body.value("n", Json(1)))
         refuse("best_of", "best_of is not supported: leave it out, or give it n's value");
@@ -147,8 +115,8 @@ ApiCall common_fields(const Json& body, const ServedModel& model) {
     return call;
 }
 
-runtime::EngineRequest common_request(const Json& body, const ServedModel& model,
-                                      const ApiCall& call, uint64_t salt) {
+runtime::EngineRequest common_request(const Json& body, const ServedModel& model, ApiCall& call,
+                                      uint64_t salt) {
     runtime::EngineRequest request;
     request.sampling = sampling_of(body);
     request.copies = call.copies;
@@ -156,6 +124,7 @@ runtime::EngineRequest common_request(const Json& body, const ServedModel& model
     if (!flag(body, "ignore_eos", false)) request.stop_ids = model.stop_ids;
     request.logprobs = call.logprobs;
     request.salt = salt;
+    set_answer_format(body, model, call, request);
     return request;
 }
 
@@ -261,6 +230,36 @@ ApiCall parse_completion(std::string_view text, const ServedModel& model, uint64
     });
 }
 
+namespace {
+
+// OpenAI's clients write a call's arguments as a text; templates take the object that it is.
+void read_arguments(Json& message) {
+    const Json* calls = field(message, "tool_calls");
+    if (!calls) return;
+    const std::string expected =
+        "messages: tool_calls are a list of {\"function\": {\"name\": ..., \"arguments\": a JSON "
+        "object as text}}";
+    if (!calls->is_array()) refuse("messages", expected);
+    for (Json& call : message["tool_calls"]) {
+        const bool fits = call.is_object() && call.value("function", Json()).is_object() &&
+                          call["function"].value("name", Json()).is_string();
+        if (!fits) refuse("messages", expected);
+        Json& arguments = call["function"]["arguments"];
+        if (arguments.is_string())
+            arguments = parse_json(arguments.get<std::string>(), "arguments of tool_calls");
+        if (!arguments.is_object()) refuse("messages", expected);
+    }
+}
+
+// Of the whole chat with `tools`, null where the model has none.
+std::string render_with(const Json& messages, runtime::ChatOptions options, const Json& tools,
+                        const ServedModel& model) {
+    if (!tools.is_null()) options.variables["tools"] = tools;
+    return model.chat->render(messages, options);
+}
+
+}  // namespace
+
 RenderedChat render_chat(const Json& body, const ServedModel& model) {
     if (!model.chat) refuse("messages", "no chat template: " + model.no_chat);
     const Json* messages = field(body, "messages");
@@ -270,6 +269,7 @@ RenderedChat render_chat(const Json& body, const ServedModel& model) {
     for (Json& message : list) {
         if (!message.is_object() || !message.value("role", Json()).is_string())
             refuse("messages", "messages: each has a role, a text");
+        read_arguments(message);
         Json& content = message["content"];
         if (content.is_null()) content = "";
         if (content.is_string()) continue;
@@ -292,7 +292,12 @@ RenderedChat render_chat(const Json& body, const ServedModel& model) {
         options.variables = *variables;
     }
     RenderedChat rendered;
-    rendered.text = model.chat->render(list, options);
+    const Json tools = template_tools(body);
+    rendered.text = render_with(list, options, tools, model);
+    if (needs_template(body) && rendered.text == render_with(list, options, nullptr, model))
+        refuse("tools",
+               "tools: the model's chat template has no place for them, so it would never call one "
+               "by itself: a tool_choice that demands a call is possible");
     rendered.ids = model.tokenizer->encode(rendered.text, false);
     return rendered;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,8 @@ namespace cleave::serve {
 
 using Json = nlohmann::ordered_json;
 
+class Grammars;
+
 // What is served; outlives all calls.
 struct ServedModel {
     std::string name;
@@ -29,7 +32,8 @@ struct ServedModel {
     std::string no_chat;  // why there is none
     std::vector<int32_t> stop_ids;
     int64_t vocab = 0;
-    int64_t context = 0;  // positions of a sequence
+    int64_t context = 0;                       // positions of a sequence
+    std::shared_ptr<const Grammars> grammars;  // of its vocabulary; never null
 };
 
 // Answered in OpenAI's form.
@@ -40,10 +44,14 @@ struct ApiError {
 };
 Json error_json(const ApiError& error);
 
+// Whether an answer is a call of a function (tools/serve/tool_call.h).
+enum class ToolCalls : uint8_t { kNever, kMay, kMust };
+
 struct ApiCall {
     bool is_chat = false;
     bool stream = false, include_usage = false;
     bool echo = false;
+    ToolCalls calls_tools = ToolCalls::kNever;
     bool wants_tokens = true;  // false: max_tokens 0, for the prompt's log-probabilities alone
     int64_t copies = 1;
     std::optional<int32_t> logprobs;

@@ -43,6 +43,7 @@ constexpr size_t kMostLingeringBytes = 64 << 20;
 struct Shared {
     HttpLimits limits;
     HttpHandler handler;
+    HttpGate gate;
     std::atomic<size_t> count{0};
     bool is_closing = false;
 };
@@ -219,9 +220,18 @@ private:
     uint64_t turn_;
 };
 
+HttpRequest request_of(const http::request<http::string_body>& message) {
+    const std::string target(message.target());
+    return {std::string(message.method_string()), target.substr(0, target.find('?')),
+            std::string(message[http::field::authorization]),
+            std::string(message[http::field::accept]), ""};
+}
+
 // curl waits for this line before it sends a long body.
 void Connection::read_body(ErrorCode error) {
     if (error) return take_request(error);
+    if (shared_.gate && !parser_->is_done())
+        if (const auto answer = shared_.gate(request_of(parser_->get()))) return refuse(*answer);
     const bool waits =
         beast::iequals(parser_->get()[http::field::expect], "100-continue") && buffer_.size() == 0;
     const auto read = [self = shared_from_this()](ErrorCode written, size_t) {
@@ -254,10 +264,8 @@ void Connection::take_request(ErrorCode error) {
     is_head_ = message.method() == http::verb::head;
     is_streaming_ = has_ended_ = false;
     turn_ = ++turns_;
-    const std::string target(message.target());
-    HttpRequest request{std::string(message.method_string()), target.substr(0, target.find('?')),
-                        std::string(message[http::field::authorization]),
-                        std::string(message[http::field::accept]), std::move(message.body())};
+    HttpRequest request = request_of(message);
+    request.body = std::move(message.body());
     auto reply = std::make_shared<Reply>(shared_from_this(), turn_);
     try {
         shared_.handler(std::move(request), reply);
@@ -359,10 +367,11 @@ struct HttpServer::Impl {
 };
 
 HttpServer::HttpServer(const std::string& host, uint16_t port, const HttpLimits& limits,
-                       HttpHandler handler)
+                       HttpHandler handler, HttpGate gate)
     : impl_(std::make_unique<Impl>()) {
     impl_->shared.limits = limits;
     impl_->shared.handler = std::move(handler);
+    impl_->shared.gate = std::move(gate);
     ErrorCode error;
     const asio::ip::address address =
         asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,12 +59,16 @@ public:
 // Called on the server's thread: it must not block. What it throws is a 500.
 using HttpHandler = std::function<void(HttpRequest, std::shared_ptr<HttpReply>)>;
 
+// Called on the server's thread with a request whose body has not been read: an answer refuses it,
+// and ends its connection.
+using HttpGate = std::function<std::optional<HttpAnswer>(const HttpRequest& head)>;
+
 class HttpServer {
 public:
     // Has the port from here on; `port` 0 takes a free one. UserError where the address cannot be
     // had. Nobody is answered before start().
     HttpServer(const std::string& host, uint16_t port, const HttpLimits& limits,
-               HttpHandler handler);
+               HttpHandler handler, HttpGate gate = nullptr);
     ~HttpServer();  // stop()
     HttpServer(const HttpServer&) = delete;
     HttpServer& operator=(const HttpServer&) = delete;

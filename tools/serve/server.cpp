@@ -16,6 +16,7 @@
 #include "runtime/base/errors.h"
 #include "tools/cli/spelling.h"
 #include "tools/serve/api_answer.h"
+#include "tools/serve/fields.h"
 #include "tools/serve/metrics.h"
 
 namespace cleave::serve {
@@ -66,12 +67,13 @@ struct Server::Impl {
         instance = device();
         http = std::make_unique<HttpServer>(
             options.host, options.port, options.limits,
-            [this](HttpRequest request, const Reply& reply) { handle(std::move(request), reply); });
+            [this](HttpRequest request, const Reply& reply) { handle(std::move(request), reply); },
+            [this](const HttpRequest& head) { return locked_out(head); });
         http->start();
     }
 
     void handle(HttpRequest request, const Reply& reply);
-    bool is_allowed(const HttpRequest& request) const;
+    std::optional<HttpAnswer> locked_out(const HttpRequest& request) const;
     void answer_call(ApiCall call, const Reply& reply);
     ApiError refusal(const runtime::EngineAdmission& admission) const;
     int64_t seconds_until_room() const;
@@ -127,19 +129,20 @@ constexpr std::array kRoutes{
 
 }  // namespace
 
-bool Server::Impl::is_allowed(const HttpRequest& request) const {
-    return options.api_key.empty() ||
-           equal_in_constant_time(request.authorization, "Bearer " + options.api_key);
+// What exists is told to those alone who have the key.
+std::optional<HttpAnswer> Server::Impl::locked_out(const HttpRequest& request) const {
+    if (options.api_key.empty() || request.path == "/health" ||
+        equal_in_constant_time(request.authorization, "Bearer " + options.api_key))
+        return std::nullopt;
+    ApiError error{.status = 401, .code = "invalid_api_key"};
+    error.message = "no valid key: send the header Authorization: Bearer KEY";
+    return error_answer(error);
 }
 
 void Server::Impl::handle(HttpRequest request, const Reply& reply) {
     const auto at = std::ranges::find(kRoutes, request.path, &RouteRow::path);
-    // What exists is told to those alone who have the key.
-    if ((at == kRoutes.end() || at->route != Route::kHealth) && !is_allowed(request)) {
-        ApiError error{.status = 401, .code = "invalid_api_key"};
-        error.message = "no valid key: send the header Authorization: Bearer KEY";
-        return reply->send(error_answer(error));
-    }
+    if (std::optional<HttpAnswer> answer = locked_out(request))
+        return reply->send(std::move(*answer));
     if (at == kRoutes.end()) {
         ApiError error{.status = 404};
         error.message = fmt::format("no route {}", request.path);
@@ -212,6 +215,10 @@ ApiError Server::Impl::refusal(const runtime::EngineAdmission& admission) const 
 }
 
 void Server::Impl::answer_call(ApiCall call, const Reply& reply) {
+    if (const int64_t slots = engine.limits().slots; call.copies > slots)
+        refuse("n", fmt::format("n: {} texts of one prompt run at once, and this server has room "
+                                "for {} sequences",
+                                call.copies, slots));
     auto answer = std::make_shared<ApiAnswer>(
         call, model,
         fmt::format("{}-{:08x}{:08x}", call.is_chat ? "chatcmpl" : "cmpl", instance,
@@ -280,12 +287,10 @@ HttpAnswer Server::Impl::tokenize(const Json& body) const {
     } else {
         const auto text = body.find("prompt");
         if (text == body.end() || !text->is_string()) {
-            ApiError error{.param = "prompt"};
-            error.message = "prompt: expected a text; or messages, a chat";
-            throw error;
+            refuse("prompt", "prompt: expected a text; or messages, a chat");
         }
         ids = model.tokenizer->encode(text->get_ref<const std::string&>(),
-                                      body.value("add_special_tokens", Json(true)) != false);
+                                      flag(body, "add_special_tokens", true));
     }
     const auto count = ids.size();
     return json_answer(

@@ -3,6 +3,7 @@
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tools/serve/grammar.h"
 
 namespace cleave::serve {
 
@@ -19,6 +20,7 @@ struct Bundled {
         model.stop_ids = {2};
         model.vocab = tokenizer->vocab_size();
         model.context = 64;
+        model.grammars = std::make_shared<Grammars>(*tokenizer, model.vocab, model.stop_ids);
     }
     std::unique_ptr<runtime::Tokenizer> tokenizer;
     ServedModel model;
@@ -133,7 +135,7 @@ TEST_CASE("a call that is wrong, or asks for what is not done, names its field",
         {"logit_bias", "[1]"},
         {"logit_bias", "{\"a\": 1}"},
         {"stream_options", "true"},
-        {"response_format", "{\"type\": \"json_object\"}"},
+        {"response_format", "{\"type\": \"xml\"}"},
         {"tools", "[{}]"},
         {"suffix", "\"b\""},
         {"best_of", "3"},

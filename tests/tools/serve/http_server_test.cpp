@@ -166,6 +166,35 @@ TEST_CASE("a client that asks before it sends a body is told to go on", "[tools]
     CHECK(client.read().body == "POST /a body");
 }
 
+TEST_CASE("who is refused by the head of a request is told before its body is read",
+          "[tools][serve]") {
+    std::atomic<int> handled{0};
+    HttpServer server(
+        "127.0.0.1", 0, {},
+        [&](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+            ++handled;
+            echo(request, reply);
+        },
+        [](const HttpRequest& head) -> std::optional<HttpAnswer> {
+            if (head.authorization == "Bearer right") return std::nullopt;
+            return HttpAnswer{.status = 401, .body = head.method + " " + head.path};
+        });
+    server.start();
+    const std::string length = "Content-Length: 4000000\r\n\r\n";
+    HttpClient stranger(server.port());
+    stranger.write("POST /a HTTP/1.1\r\n" + length + "a few bytes of many");
+    const HttpResult refused = stranger.read();
+    CHECK(refused.status == 401);
+    CHECK(refused.body == "POST /a");
+    CHECK(stranger.has_ended());
+    HttpClient waiting(server.port());
+    waiting.write("POST /a HTTP/1.1\r\nExpect: 100-continue\r\n" + length);
+    CHECK(waiting.read().status == 401);
+    CHECK(handled == 0);
+    HttpClient friendly(server.port());
+    CHECK(friendly.post("/a", "b", "Authorization: Bearer right\r\n").body == "POST /a b");
+}
+
 TEST_CASE("a stream to a client of HTTP/1.0 is not chunked and ends with its connection",
           "[tools][serve]") {
     Serving serving([](const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

@@ -1,110 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // `cleave serve` as its users have it: a process that is asked over HTTP and ended by signals.
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <future>
 #include <optional>
-#include <thread>
-#include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 #include "tests/tools/serve/http_client.h"
+#include "tests/tools/serve/serve_process.h"
+#include "tests/tools/support/terminal.h"
 
 using namespace cleave::test;
 using Catch::Matchers::Contains;
 using Json = nlohmann::json;
 
 namespace {
-
-// The command on the bundled model at a free port, until it is ended.
-class ServeProcess {
-public:
-    explicit ServeProcess(const std::string& devices = "host",
-                          const std::vector<std::string>& more = {}) {
-        std::vector<std::string> arguments{CLEAVE_BINARY, "serve", bundled_model().string(),
-                                           "--port", "0", "--devices", devices, "--context", "256",
-                                           // Beside other tests a second thread waits for a core.
-                                           "--threads", "1"};
-        arguments.insert(arguments.end(), more.begin(), more.end());
-        std::vector<char*> pointers;
-        for (std::string& argument : arguments) pointers.push_back(argument.data());
-        pointers.push_back(nullptr);
-        int ends[2];
-        REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
-        posix_spawn_file_actions_t actions;
-        posix_spawn_file_actions_init(&actions);
-        posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-        REQUIRE(posix_spawn(&pid_, CLEAVE_BINARY, &actions, nullptr, pointers.data(), environ) ==
-                0);
-        posix_spawn_file_actions_destroy(&actions);
-        close(ends[1]);
-        error_ = ends[0];
-        const std::string mark = "listening on http://127.0.0.1:";
-        while (said_.find(mark) == std::string::npos || said_.back() != '\n') REQUIRE(read_error());
-        port_ = static_cast<uint16_t>(std::stoi(said_.substr(said_.find(mark) + mark.size())));
-    }
-    ~ServeProcess() {
-        if (pid_ > 0) kill(pid_, SIGKILL), wait();
-        close(error_);
-    }
-    ServeProcess(const ServeProcess&) = delete;
-    ServeProcess& operator=(const ServeProcess&) = delete;
-
-    uint16_t port() const { return port_; }
-    void send(int signal) const { kill(pid_, signal); }
-    // Its exit code; a signal's number and 128.
-    int wait() {
-        int status = 0;
-        waitpid(std::exchange(pid_, 0), &status, 0);
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    }
-    Json get(const std::string& path) const {
-        return Json::parse(HttpClient(port_).get(path).body);
-    }
-    Json post(const std::string& path, const Json& body) const {
-        return Json::parse(HttpClient(port_).post(path, body.dump()).body);
-    }
-    // Of a metric without labels but the model's.
-    double metric(const std::string& name) const {
-        const std::string text = HttpClient(port_).get("/metrics").body;
-        const size_t at = text.find("\ncleave:" + name + "{");
-        REQUIRE(at != std::string::npos);
-        return std::stod(text.substr(text.find("} ", at) + 2));
-    }
-    // For minutes at most.
-    template <class Holds>
-    void wait_until(const std::string& name, Holds&& holds) const {
-        bool is_so = false;
-        for (int i = 0; i < 40'000 && !(is_so = holds(metric(name))); ++i)
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        INFO(name);
-        REQUIRE(is_so);
-    }
-
-private:
-    bool read_error() {
-        pollfd wanted{error_, POLLIN, 0};
-        if (poll(&wanted, 1, 60'000) <= 0) return false;
-        char bytes[1024];
-        const ssize_t got = read(error_, bytes, sizeof bytes);
-        if (got > 0) said_.append(bytes, static_cast<size_t>(got));
-        return got > 0;
-    }
-    pid_t pid_ = 0;
-    int error_ = -1;
-    uint16_t port_ = 0;
-    std::string said_;
-};
 
 Json greedy(const std::string& prompt, int tokens) {
     return {{"prompt", prompt}, {"max_tokens", tokens}, {"temperature", 0}};
@@ -293,10 +207,40 @@ TEST_CASE("what a server knows of itself is at its routes", "[tools][serve]") {
     CHECK(wrong.status == 405);
     CHECK_THAT(wrong.head, Contains("Allow: POST"));
     CHECK(client.post("/v1/completions", "{").status == 400);
+    for (const char* wrong_type : {"1", "\"yes\"", "[]"})
+        CHECK(client
+                  .post("/tokenize",
+                        fmt::format(R"({{"prompt": "a", "add_special_tokens": {}}})", wrong_type))
+                  .status == 400);
+    const HttpResult copies = client.post("/v1/completions", R"({"prompt": "a", "n": 17})");
+    CHECK(copies.status == 400);
+    CHECK_THAT(copies.body, Contains("17 texts") && Contains("room for 16"));
     const HttpResult far = client.post("/v1/completions", greedy("a", 1000).dump());
     CHECK(far.status == 400);
     CHECK_THAT(far.body, Contains("256"));
     CHECK(client.get("/health").status == 200);
+}
+
+TEST_CASE("how busy each stage was is measured, and shares of the time are at most 1",
+          "[tools][serve]") {
+    const ServeProcess server("host[0-1]", {"--pp", "2"});
+    const auto shares = [&] {
+        const std::string text = HttpClient(server.port()).get("/metrics").body;
+        std::vector<double> found;
+        const std::string name = "\ncleave:stage_busy_ratio{";
+        for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += name.size())
+            found.push_back(std::stod(text.substr(text.find("} ", at) + 2)));
+        return found;
+    };
+    CHECK(shares().empty());  // no pass has run
+    server.post("/v1/completions", greedy("Once upon a time", 30));
+    const std::vector<double> busy = shares();
+    REQUIRE(busy.size() == 2);
+    for (const double share : busy) {
+        CHECK(share > 0);
+        CHECK(share <= 1);
+    }
+    CHECK(busy[0] + busy[1] <= 1.01);  // one sequence is in one stage at a time
 }
 
 TEST_CASE("OpenAI's own package, and clients that leave or read late, have what they ask for",
@@ -392,6 +336,50 @@ TEST_CASE("SIGTERM lets requests end, a second one does not wait", "[tools][serv
         for (std::string piece; !(piece = client.read_some()).empty();) rest += piece;
         CHECK_THAT(rest, Contains(twice ? "the server is ending" : "[DONE]"));
         CHECK(server.wait() == 0);
+    }
+}
+
+TEST_CASE("on a terminal a server shows one line of what it does, drawn anew, until Ctrl-C",
+          "[tools][serve]") {
+    Terminal terminal({"serve", bundled_model().string(), "--port", "0", "--devices", "host",
+                       "--threads", "1", "--context", "256"});
+    const std::string idle = terminal.read_until("KV   0 %");
+    CHECK_THAT(idle, Contains("listening on http://127.0.0.1:"));
+    CHECK_THAT(idle, Contains("   0 running,    0 waiting,        0 tokens/s, KV   0 %"));
+    // The next one takes its place.
+    const std::string next = terminal.read_until("KV   0 %");
+    CHECK_THAT(next, Contains("\r") && !Contains("\n"));
+    terminal.type("\x03");
+    CHECK_THAT(terminal.read_until("requests are left"), Contains("ending: 0"));
+    CHECK(terminal.wait() == 0);
+}
+
+TEST_CASE("the lines of README.md that ask a server work as they are", "[tools][serve]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP("CLEAVE_TEST_PYTHON names no Python (tools/test sets it)");
+    const std::string readme = read_file(source_root() / "README.md");
+    const ServeProcess server;
+    const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+        const size_t at = text.find(from);
+        REQUIRE(at != std::string::npos);
+        return text.replace(at, from.size(), to);
+    };
+    const size_t curl = readme.find("curl http://127.0.0.1:8080/v1/completions");
+    const size_t package = readme.find("python3 -c 'import openai;");
+    REQUIRE(curl != std::string::npos);
+    REQUIRE(package != std::string::npos);
+    const std::string port = std::to_string(server.port());
+    const std::vector<std::string> lines{
+        readme.substr(curl, readme.find('\n', curl) - curl),
+        replaced(readme.substr(package, readme.find(")'\n", package) + 2 - package), "python3",
+                 python)};
+    for (const std::string& line : lines) {
+        INFO(line);
+        const CommandResult asked = run_program({"sh", "-c", replaced(line, "8080", port)});
+        INFO(asked.error);
+        CHECK(asked.exit_code == 0);
+        CHECK_FALSE(asked.output.empty());
+        if (line.starts_with("curl")) CHECK(Json::parse(asked.output)["choices"].size() == 1);
     }
 }
 

@@ -17,6 +17,7 @@
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 #include "tests/tools/serve/http_client.h"
+#include "tools/serve/grammar.h"
 
 namespace cleave::serve {
 
@@ -73,6 +74,8 @@ struct FakeServer {
         model.tokenizer = tokenizer.get();
         model.vocab = kFakeVocab;
         model.context = sizes.context;
+        model.grammars =
+            std::make_shared<Grammars>(*tokenizer, model.vocab, std::vector<int32_t>());
         runner.before_pass = [this](int64_t) {
             gate.pass();
             if (fails) throw DeviceError("cuLaunchKernel", "CUDA_ERROR_ILLEGAL_ADDRESS", "cuda[0]");
