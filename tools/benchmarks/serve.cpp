@@ -4,6 +4,8 @@
 // is a test.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <sstream>
 #include <string>
@@ -32,6 +34,19 @@ struct Flags {
 constexpr const char* kRows[] = {"batching", "concurrency", "run",  "waste", "cache", "prefix",
                                  "gap",      "short",       "bits", "http",  "peer",  "groups"};
 
+// $CLEAVE_LLAMA_CPP, else the folder of PATH that has llama-server; empty: none.
+std::string find_llama_cpp() {
+    if (const char* folder = std::getenv("CLEAVE_LLAMA_CPP")) return folder;
+    const char* path = std::getenv("PATH");
+    std::istringstream folders(path ? path : "");
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        std::error_code ignored;
+        if (std::filesystem::exists(std::filesystem::path(folder) / "llama-server", ignored))
+            return folder;
+    }
+    return "";
+}
+
 Flags read_flags(int argc, char** argv) {
     Flags flags;
     for (int i = 1; i < argc; ++i) {
@@ -42,7 +57,7 @@ Flags read_flags(int argc, char** argv) {
             continue;
         }
         if (word == "--http") {
-            flags.rows.push_back("http");
+            flags.rows.insert(flags.rows.end(), {"http", "peer"});
             continue;
         }
         if (i + 1 == argc) throw UserError("{} needs a value", word);
@@ -62,6 +77,7 @@ Flags read_flags(int argc, char** argv) {
             throw UserError("{}: flags are --rounds, --rows, --http and --llama-cpp", word);
         }
     }
+    if (flags.llama_cpp.empty()) flags.llama_cpp = find_llama_cpp();
     return flags;
 }
 
@@ -108,7 +124,10 @@ void table(const Flags& flags) {
     }
     if (!wanted("peer")) return;
     if (flags.llama_cpp.empty())
-        fmt::print("no --llama-cpp FOLDER: nothing beside llama.cpp's server\n");
+        fmt::print(
+            "nothing beside llama.cpp's server: no llama-server in --llama-cpp FOLDER, "
+            "$CLEAVE_LLAMA_CPP or PATH (the head of tests/tools/export_peers_test.cpp builds "
+            "it)\n");
     else
         for (const Row& row : beside_llama_cpp(served, flags.llama_cpp, rounds)) print(row);
 }
