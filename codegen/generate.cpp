@@ -52,13 +52,19 @@ Program generate_program(const planner::Plan& plan, planner::DeviceId device, bo
 
 std::vector<CompiledProgram> compile_plan(planner::Plan& plan, const CompileOptions& options) {
     std::vector<Program> programs;
-    for (size_t d = 0; d < plan.machine.devices.size(); ++d)
+    std::vector<size_t> wanted;
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+        if (!options.devices.empty() && !options.devices.at(d)) continue;
+        wanted.push_back(d);
         programs.push_back(generate_program(plan, planner::DeviceId(d), options.reproducible));
+    }
     std::vector<CompiledProgram> compiled = compile(programs, options);
     bool changed = false;
     for (const CompiledProgram& one : compiled) changed = take_tiles(one.program, plan) || changed;
     if (changed) planner::verify_plan(plan);
-    return compiled;
+    std::vector<CompiledProgram> by_device(plan.machine.devices.size());
+    for (size_t i = 0; i < wanted.size(); ++i) by_device[wanted[i]] = std::move(compiled[i]);
+    return by_device;
 }
 
 bool take_tiles(const Program& program, planner::Plan& plan) {

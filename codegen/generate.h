@@ -15,7 +15,8 @@ namespace cleave::codegen {
 Program generate_program(const planner::Plan& plan, planner::DeviceId device,
                          bool reproducible = false);
 
-// Generates and compiles the Programs of all devices, in their order. Where a kernel's object asked
+// Generates and compiles the Programs of the devices, in their order; those of devices that are not
+// wanted (CompileOptions::devices) are empty. Where a kernel's object asked
 // for more than its device has, a smaller tile was taken: it is written into the plan's steps, and
 // the plan is proved again. Throws what generate_program, compile and verify_plan throw.
 std::vector<CompiledProgram> compile_plan(planner::Plan& plan, const CompileOptions& options);

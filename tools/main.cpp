@@ -16,6 +16,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/cards/drivers.h"
 #include "tools/cli/bus_error.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/options.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
@@ -33,8 +34,12 @@ void on_interrupt(int) {
     tools::cancel_token().cancel();
 }
 
+// Why this process fails, for the other ranks of its run.
+std::string failure;
+
 int fail(int code, const std::string& message) {
     std::fflush(stdout);
+    failure = message;
     tools::say("{} {}\n", tools::red("cleave:"), tools::spell_for_command_line(message));
     return code;
 }
@@ -107,7 +112,8 @@ int run_guarded(int argc, char** argv, runtime::Drivers& drivers) {
         tools::flush_output();
         return code;
     } catch (const Cancelled&) {
-        return fail(130, "interrupted");
+        const std::string why = tools::why_interrupted();
+        return why.empty() ? fail(130, "interrupted") : fail(1, why);
     } catch (const InternalError& error) {
         return fail(2, fmt::format("internal error: {}", error.what()));
     } catch (const Error& error) {
@@ -140,7 +146,7 @@ int main(int argc, char** argv) {
     runtime::Drivers drivers;
     const int code = run_guarded(argc, argv, drivers);
     // The drivers' last calls at a process's usual end would wait for a kernel that never ends.
-    if (drivers.has_card_left_alone()) {
+    if (tools::leave_hosts(failure) || drivers.has_card_left_alone()) {
         std::fflush(nullptr);
         ::_exit(code);
     }

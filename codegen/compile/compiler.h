@@ -41,6 +41,8 @@ struct CompileOptions {
     // the CPU imitates, as tests have one.
     std::string gpu_compiler;
     int timeout_seconds = 600;  // of one kernel in a worker process
+    // Of compile_plan: whether the Program of each device of the plan is wanted; empty: of all.
+    std::vector<bool> devices;
 };
 
 struct CompiledProgram {

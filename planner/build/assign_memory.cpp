@@ -181,7 +181,7 @@ private:
     // in place.
     void exchange() {
         const size_t n = plan_.machine.devices.size();
-        std::vector<int64_t> largest(n, 0), slice(n, 0);
+        std::vector<int64_t> largest(n, 0), slice(n, 0), arrivals(n, 0);
         std::vector<bool> signals(n, false);
         for (const Phase* phase : {&plan_.prefill, &plan_.decode})
             for (const Step& step : phase->steps) {
@@ -191,6 +191,7 @@ private:
                     if (c->op == CollectiveOp::kAllGather) gathered(*phase, *c, largest);
                     continue;
                 }
+                arrive(*phase, step, arrivals);
                 const bool by_peers = goes_by_peers(step);
                 const bool is_prefill = phase == &plan_.prefill;
                 const PeerCut cut =
@@ -213,6 +214,24 @@ private:
             append_if(BufferRole::kPeerPayloads,
                       slice[d] * peer_channels(plan_.machine, DeviceId(d)));
             append_if(BufferRole::kPeerSignals, signals[d] ? peer_signal_bytes(plan_.machine) : 0);
+            append_if(BufferRole::kArrivals, arrivals[d]);
+        }
+    }
+
+    // Payloads of other hosts come to each receiver apart, all of a step at once.
+    void arrive(const Phase& phase, const Step& step, std::vector<int64_t>& arrivals) const {
+        std::vector<DeviceId> receivers;
+        if (const Transfer* t = step.transfer())
+            receivers = {phase.values[t->destination.index()].device};
+        if (const Collective* c = step.collective()) receivers = c->group;
+        for (DeviceId to : receivers) {
+            int64_t bytes = 0;
+            for (PlacedId id : sent_values(step)) {
+                const PlacedValue& p = phase.values[id.index()];
+                if (plan_.machine.device(p.device).host != plan_.machine.device(to).host)
+                    bytes += size_of(p);
+            }
+            arrivals[to.index()] = std::max(arrivals[to.index()], bytes);
         }
     }
 

@@ -30,7 +30,7 @@ constexpr auto kLast<LinkKind> = kLinkKinds.back();
 template <>
 constexpr auto kLast<Objective> = static_cast<Objective>(kObjectives.size() - 1);
 template <>
-constexpr auto kLast<BufferRole> = BufferRole::kChosenTokens;
+constexpr auto kLast<BufferRole> = BufferRole::kArrivals;
 template <>
 constexpr auto kLast<KernelKind> = KernelKind::kTensor;
 template <>

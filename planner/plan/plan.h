@@ -70,6 +70,7 @@ enum class BufferRole : uint8_t {
     kPeerPayloads,  // payloads that peers read (planner/cost/peer_exchange.h)
     kPeerSignals,   // and the words by which they announce them
     kChosenTokens,  // int32 tokens of the largest logits, on the output device
+    kArrivals,      // payloads of one step from devices of other hosts, sender after sender
 };
 Arena arena_of(BufferRole role);
 

@@ -27,7 +27,7 @@ std::string_view arena_name(Arena arena) {
 }
 
 std::string_view buffer_role_name(BufferRole role) {
-    static constexpr std::array<std::string_view, 15> kNames{"constant",
+    static constexpr std::array<std::string_view, 16> kNames{"constant",
                                                              "kv",
                                                              "activations",
                                                              "input",
@@ -41,7 +41,8 @@ std::string_view buffer_role_name(BufferRole role) {
                                                              "staging.exchange",
                                                              "staging.peers",
                                                              "staging.signals",
-                                                             "staging.tokens"};
+                                                             "staging.tokens",
+                                                             "staging.arrivals"};
     return kNames.at(static_cast<size_t>(role));
 }
 

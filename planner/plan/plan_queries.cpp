@@ -319,11 +319,13 @@ std::vector<int64_t> core_shares(const Plan& plan, int64_t cores) {
     std::vector<int64_t> shares(plan.machine.devices.size(), 0);
     for (size_t d = 0; d < shares.size(); ++d) shares[d] = on_cores(DeviceId(d)) ? 1 : 0;
     for (const Stage& stage : plan.stages) {
-        const int64_t sharers = std::count_if(stage.devices.begin(), stage.devices.end(), on_cores);
-        int64_t position = 0;
+        std::map<std::string, int64_t> sharers, position;  // by host
+        for (DeviceId id : stage.devices) sharers[plan.machine.device(id).host] += on_cores(id);
         for (DeviceId id : stage.devices) {
             if (!on_cores(id)) continue;
-            const int64_t share = cores / sharers + (position++ < cores % sharers ? 1 : 0);
+            const std::string& host = plan.machine.device(id).host;
+            const int64_t n = sharers[host];
+            const int64_t share = cores / n + (position[host]++ < cores % n ? 1 : 0);
             shares[id.index()] = std::max(shares[id.index()], share);
         }
     }

@@ -43,6 +43,7 @@ void PhaseWalk::transfer(const Transfer& t) {
         fail("partial-read", "a summand is sent as if it were the value");
     if (t.path == Path::kPeer) check_peers({from.device, to.device});
     if (t.path == Path::kVendor) fail("exchange-path", "no library carries out a transfer");
+    check_arrivals({t.source}, {to.device});
     read_summand(t.source);
     check_bytes(t.bytes, from.value, columns_of(from));
 
@@ -152,6 +153,29 @@ void PhaseWalk::check_gather_room(const Collective& c) {
         if (room < needed)
             fail("exchange-vendor", "{} has {} bytes for {} that the library brings",
                  device_name(member), room, needed);
+    }
+}
+
+// What comes from other hosts has room beside one another, and goes no other way.
+void PhaseWalk::check_arrivals(const std::vector<PlacedId>& sent,
+                               const std::vector<DeviceId>& receivers) {
+    for (DeviceId to : receivers) {
+        int64_t needed = 0;
+        for (PlacedId id : sent) {
+            const PlacedValue& p = placed(id);
+            if (plan_.machine.device(p.device).host == plan_.machine.device(to).host) continue;
+            const importer::Value& value = graph().value(p.value);
+            int64_t elements = columns_of(p).size();
+            if (!value.shape.empty() && value.kind != importer::ValueKind::kTensor)
+                elements *= rows_of(value) == Rows::kOutputs ? plan_.workload.max_outputs()
+                                                             : plan_.workload.max_tokens();
+            needed += dtype_bytes(placed_dtype(plan_, p.value), elements);
+        }
+        const BufferId arrivals = find_buffer(plan_, to, BufferRole::kArrivals);
+        const int64_t room = arrivals.valid() ? plan_.buffer(arrivals).size : 0;
+        if (room < needed)
+            fail("exchange-arrivals", "{} has {} bytes for {} that come from other hosts",
+                 device_name(to), room, needed);
     }
 }
 
@@ -366,7 +390,10 @@ void PhaseWalk::collective(const Collective& c) {
     if (c.two_phase && (c.op != CollectiveOp::kAllReduce || c.path == Path::kVendor))
         fail("exchange-path", "an {} that goes '{}' has no two phases", collective_op_name(c.op),
              path_name(c.path));
-    if (c.path == Path::kVendor) check_vendor(c);
+    if (c.path == Path::kVendor)
+        check_vendor(c);
+    else
+        check_arrivals(c.contributions, c.group);
     check_library_form(c);
     if (c.op == CollectiveOp::kAllReduce) return all_reduce(c);
     if (c.path == Path::kVendor) check_gather_room(c);

@@ -184,7 +184,7 @@ void Indices::placement() {
         const Buffer& b = plan_.buffers[i];
         const std::string where = fmt::format("buffer {}", i);
         device(b.device, where);
-        enumeration(b.role, BufferRole::kChosenTokens, where);
+        enumeration(b.role, BufferRole::kArrivals, where);
         if (!sane(b.offset) || !sane(b.size))
             report_.add("buffer-bounds", "{}: offset {}, size {}", where, b.offset, b.size);
     }

@@ -69,6 +69,7 @@ private:
     void check_vendor(const Collective& c);
     void check_library_form(const Collective& c);
     void check_gather_room(const Collective& c);
+    void check_arrivals(const std::vector<PlacedId>& sent, const std::vector<DeviceId>& receivers);
     bool check_group(const Collective& collective);
     void check_bytes(const Amount& bytes, ValueId value, Range columns);
     void finish();

@@ -39,7 +39,8 @@ fs::path own_folder() {
 
 std::optional<DynamicLibrary> DynamicLibrary::open_first(std::span<const std::string> names,
                                                          std::string* why, Scope scope) {
-    const int mode = RTLD_NOW | RTLD_LOCAL | (scope == Scope::kIsolated ? kIsolate : 0);
+    const int mode = RTLD_NOW | (scope == Scope::kGlobal ? RTLD_GLOBAL : RTLD_LOCAL) |
+                     (scope == Scope::kIsolated ? kIsolate : 0);
     std::string reasons;
     for (const std::string& name : names) {
         if (void* handle = ::dlopen(name.c_str(), mode)) return DynamicLibrary(handle, name);

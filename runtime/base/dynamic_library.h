@@ -17,8 +17,8 @@ class DynamicLibrary {
 public:
     // kIsolated: the library takes symbols from itself and what it links before those of the
     // process, for one that brings its own copy of a library that the process has in another
-    // version.
-    enum class Scope : uint8_t { kShared, kIsolated };
+    // version. kGlobal: libraries that are opened later find its symbols, as Open MPI's parts must.
+    enum class Scope : uint8_t { kShared, kIsolated, kGlobal };
 
     // The first of `names` that loads, or nothing with the reason in `why`.
     static std::optional<DynamicLibrary> open_first(std::span<const std::string> names,

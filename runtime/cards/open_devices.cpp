@@ -2,6 +2,7 @@
 #include "runtime/cards/open_devices.h"
 
 #include <algorithm>
+#include <map>
 
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/thread_team.h"
@@ -29,17 +30,6 @@ using planner::DeviceKind;
         device.name, planner::device_kind_name(device.kind));
 }
 
-// A process runs the devices of its own machine: nothing carries values between machines.
-void check_host(const planner::DeviceInfo& device) {
-    const std::string here = planner::DeviceInfo().host;
-    if (device.host != here)
-        throw UserError(
-            "{}: the plan places it on the machine '{}', and a process runs the devices of its own "
-            "machine alone ('{}'); plan for the devices of one machine, with no other `host` in "
-            "the machine file",
-            device.name, device.host, here);
-}
-
 }  // namespace
 
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads) {
@@ -51,23 +41,28 @@ std::vector<int> threads_of_devices(const planner::Plan& plan, int threads) {
 bool threads_fit_cores(const planner::Plan& plan, int threads) {
     std::vector<int> count = threads_of_devices(plan, threads);
     return std::all_of(plan.stages.begin(), plan.stages.end(), [&](const planner::Stage& stage) {
-        int sum = 0;
-        for (planner::DeviceId id : stage.devices) sum += count[id.index()];
-        return sum <= available_cores();
+        std::map<std::string, int> sums;  // by host
+        for (planner::DeviceId id : stage.devices)
+            sums[plan.machine.device(id).host] += count[id.index()];
+        return std::all_of(sums.begin(), sums.end(),
+                           [](const auto& sum) { return sum.second <= available_cores(); });
     });
 }
 
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, Drivers& drivers,
                                                   const OpenOptions& options) {
-    for (const planner::DeviceInfo& device : plan.machine.devices) {
+    for (const planner::DeviceInfo& device : plan.machine.devices)
         if (!planner::is_on_cores(device.kind) && !planner::is_card(device.kind)) refuse(device);
-        check_host(device);
-    }
+    const DeviceRanks ranks = options.ranks ? *options.ranks : ranks_of_devices(plan, nullptr);
     std::vector<int> threads = threads_of_devices(plan, options.threads);
     bool may_spin = threads_fit_cores(plan, options.threads);
     std::vector<std::unique_ptr<Device>> devices;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         const planner::DeviceInfo& info = plan.machine.devices[d];
+        if (!ranks.here(planner::DeviceId(d))) {
+            devices.push_back(nullptr);
+            continue;
+        }
         if (planner::is_card(info.kind)) {
             const int card = find_card(drivers, info, plan.machine.devices);
             devices.push_back(

@@ -11,6 +11,7 @@
 #include "planner/plan/plan.h"
 #include "runtime/cards/drivers.h"
 #include "runtime/device/device.h"
+#include "runtime/hosts/device_ranks.h"
 
 namespace cleave::runtime {
 
@@ -19,11 +20,13 @@ struct OpenOptions {
     bool poison = false;
     int settle_seconds = 10;            // that a GPU which is given up may take to end its work
     std::optional<uint64_t> simt_seed;  // of the order of threads on simt devices; none: by index
+    // Which devices are this process's; null: all must be of this machine, or are refused.
+    const DeviceRanks* ranks = nullptr;
 };
 
 // UserError naming the device whose kind this build cannot drive. The host and simt devices of one
 // pipeline stage share the threads (each has at least one); stages work one after the other on a
-// token, so each stage has all of them.
+// token, so each stage has all of them. Null for devices of other ranks.
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, Drivers& drivers,
                                                   const OpenOptions& options);
 

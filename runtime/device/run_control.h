@@ -27,7 +27,13 @@ public:
     }
 
     void step_done() { progress_.fetch_add(1, std::memory_order_relaxed); }
-    uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+    uint64_t progress() const {
+        return progress_.load(std::memory_order_relaxed) +
+               (others_ ? others_->load(std::memory_order_relaxed) : 0);
+    }
+    const std::atomic<uint64_t>& own_progress() const { return progress_; }
+    // Steps of other processes count, too. Before any thread asks.
+    void watch(const std::atomic<uint64_t>& others) { others_ = &others; }
     int watchdog_seconds() const { return watchdog_seconds_; }
     bool may_spin() const { return may_spin_; }
 
@@ -35,6 +41,7 @@ private:
     int watchdog_seconds_;
     bool may_spin_;
     const CancelToken* cancel_;
+    const std::atomic<uint64_t>* others_ = nullptr;
     std::atomic<bool> stopped_{false};
     std::atomic<uint64_t> progress_{0};
 };

@@ -37,11 +37,16 @@ public:
         for (const PlacedView& block : blocks_)
             largest = std::max(largest, rows * block.row_bytes());
         const int64_t count = pieces_->count(largest, rows);
+        const Payload payload{count, [this, count, rows](size_t c, size_t, int64_t p) {
+                                  const Range part = Pieces::part(p, count, rows);
+                                  const int64_t row_bytes = blocks_[c].row_bytes();
+                                  return Range{part.begin * row_bytes, part.end * row_bytes};
+                              }};
         std::optional<Outgoing> out;
         if (const int c = position_of(self.id, contributors_); c >= 0) {
             const PlacedView& block = blocks_[static_cast<size_t>(c)];
             std::byte* memory = self.lane.open(rows * block.row_bytes());
-            out.emplace(*pieces_, static_cast<size_t>(c), self, count,
+            out.emplace(*pieces_, static_cast<size_t>(c), self, memory, payload,
                         [&self, &block, memory, rows, count](int64_t p) {
                             const Range part = Pieces::part(p, count, rows);
                             stage_out(self.device, block.from_row(part.begin), block.columns,
@@ -49,7 +54,7 @@ public:
                         });
         }
         const int m = position_of(self.id, members_);
-        if (m >= 0) return receive(static_cast<size_t>(m), self, rows, count, out);
+        if (m >= 0) return receive(static_cast<size_t>(m), self, rows, payload, out);
         if (out) out->post_until(count);
         return 0;
     }
@@ -57,12 +62,13 @@ public:
     void wake() override { pieces_->wake(); }
 
 private:
-    int64_t receive(size_t m, const Participant& self, int64_t rows, int64_t count,
+    int64_t receive(size_t m, const Participant& self, int64_t rows, const Payload& payload,
                     std::optional<Outgoing>& out) {
+        const int64_t count = payload.pieces;
         int64_t received = 0;
         for (int64_t p = 0; p < count; ++p) {
             if (out) out->post_until(p + 1);
-            const auto& payloads = pieces_->await(m, p);
+            const auto& payloads = pieces_->await(self.lane, m, payload, p);
             const Range part = Pieces::part(p, count, rows);
             for (size_t c = 0; c < blocks_.size(); ++c) {
                 const int64_t row_bytes = blocks_[c].row_bytes();

@@ -6,6 +6,7 @@
 // sum in contributor order in f32, so all members of one run hold the same bits. Payloads of GPUs
 // go in pieces: one is summed while the next comes out, and copied in while the one after is
 // summed.
+#include <algorithm>
 #include <optional>
 
 #include "runtime/exchange/pieces.h"
@@ -63,10 +64,10 @@ protected:
 
     // Sends `elements` at `from` in so many pieces.
     Outgoing outgoing(Pieces& to, size_t s, const Participant& self, DeviceAddress from,
-                      int64_t elements, int64_t count) const {
+                      int64_t elements, const Payload& payload) const {
         std::byte* memory = self.lane.open(bytes(elements));
-        return Outgoing(to, s, self, count,
-                        [this, &self, from, elements, count, memory](int64_t p) {
+        return Outgoing(to, s, self, memory, payload,
+                        [this, &self, from, elements, count = payload.pieces, memory](int64_t p) {
                             const Range part = Pieces::part(p, count, elements);
                             const int64_t at = bytes(part.begin), size = bytes(part.size());
                             if (size > 0)
@@ -90,18 +91,22 @@ public:
 
     int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
         const int64_t elements = count(shape), pieces = pieces_.count(bytes(elements), elements);
+        const Payload payload{pieces, [this, pieces, elements](size_t, size_t, int64_t p) {
+                                  const Range part = Pieces::part(p, pieces, elements);
+                                  return Range{bytes(part.begin), bytes(part.end)};
+                              }};
         const int c = contributor(self.id);
         const size_t m = member(self.id);
         std::optional<Outgoing> out;
         if (c >= 0) {
             const auto s = static_cast<size_t>(c);
-            out.emplace(outgoing(pieces_, s, self, partials_[s].address, elements, pieces));
+            out.emplace(outgoing(pieces_, s, self, partials_[s].address, elements, payload));
         }
         int64_t there = 0;
         // Its own piece first: the others wait for it as it does for theirs.
         const auto take = [&]() -> const std::vector<const std::byte*>& {
             if (out) out->post_until(there + 1);
-            return pieces_.await(m, there++);
+            return pieces_.await(self.lane, m, payload, there++);
         };
         // A copy, as the next one is written in its place.
         // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
@@ -134,9 +139,10 @@ public:
         const size_t m = member(self.id);
         const int c = contributor(self.id);
         int64_t received = c >= 0 ? sum_part(static_cast<size_t>(c), m, self, elements) : 0;
-        const int64_t pieces = pieces_of_sums(elements);
+        const Payload finished = payload_of_sums(elements);
+        const int64_t pieces = finished.pieces;
         for (int64_t p = 0; p < pieces; ++p) {
-            const auto& sums = sums_pieces_.await(m, p);
+            const auto& sums = sums_pieces_.await(self.lane, m, finished, p);
             for (size_t owner = 0; owner < contributors_.size(); ++owner) {
                 if (static_cast<int>(owner) == c) continue;  // already in place
                 const Range own = part(owner, elements),
@@ -169,27 +175,43 @@ private:
         return sums_pieces_.count(bytes(least), least);
     }
 
+    // Each owner's finished part, which everybody else takes.
+    Payload payload_of_sums(int64_t elements) const {
+        const int64_t pieces = pieces_of_sums(elements);
+        return {pieces, [this, pieces, elements](size_t owner, size_t, int64_t p) {
+                    const Range piece = Pieces::part(p, pieces, part(owner, elements).size());
+                    return Range{bytes(piece.begin), bytes(piece.end)};
+                }};
+    }
+
     // Sums this contributor's part into its own output and posts it; the bytes that came from
     // others.
     int64_t sum_part(size_t c, size_t m, const Participant& self, int64_t elements) {
         const int64_t pieces = partials_pieces_.count(bytes(elements), elements);
-        outgoing(partials_pieces_, c, self, partials_[c].address, elements, pieces)
+        // Of a contribution each owner reads its own part alone.
+        const Payload payload{
+            pieces, [this, pieces, elements](size_t, size_t owner, int64_t p) {
+                const Range piece = Pieces::part(p, pieces, elements), own = part(owner, elements);
+                const int64_t begin = std::clamp(own.begin, piece.begin, piece.end);
+                return Range{bytes(begin), bytes(std::clamp(own.end, begin, piece.end))};
+            }};
+        outgoing(partials_pieces_, c, self, partials_[c].address, elements, payload)
             .post_until(pieces);
         const Range own = part(c, elements);
         const int64_t offset = bytes(own.begin);
-        std::vector<const std::byte*> sources = partials_pieces_.await(c, 0);
+        std::vector<const std::byte*> sources = partials_pieces_.await(self.lane, c, payload, 0);
         for (const std::byte*& source : sources) source += offset;
         int64_t there = 1;
         const DeviceAddress sum = outputs_[m].address + static_cast<DeviceAddress>(offset);
         self.device.reduce(
             sources, residual(m, offset), sum, own.size(), dtype(), [&](int64_t arrived) {
                 while (bytes(Pieces::part(there - 1, pieces, elements).end) < offset + arrived)
-                    partials_pieces_.await(c, there++);
+                    partials_pieces_.await(self.lane, c, payload, there++);
             });
-        while (there < pieces) partials_pieces_.await(c, there++);
+        while (there < pieces) partials_pieces_.await(self.lane, c, payload, there++);
         partials_pieces_.release(c, pieces);
-        const int64_t parts = pieces_of_sums(elements);
-        outgoing(sums_pieces_, c, self, sum, own.size(), parts).post_until(parts);
+        const Payload finished = payload_of_sums(elements);
+        outgoing(sums_pieces_, c, self, sum, own.size(), finished).post_until(finished.pieces);
         return (static_cast<int64_t>(contributors_.size()) - 1) * bytes(own.size());
     }
 

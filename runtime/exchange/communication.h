@@ -10,6 +10,7 @@
 #include "planner/plan/plan.h"
 #include "runtime/device/device.h"
 #include "runtime/exchange/rendezvous.h"
+#include "runtime/hosts/device_ranks.h"
 #include "runtime/load/arenas.h"
 #include "runtime/load/bindings.h"
 
@@ -56,6 +57,7 @@ struct CommunicationContext {
     // The launches of the step in the programs, by device.
     std::vector<std::vector<BoundLaunch*>> launches;
     const VendorGroups* vendor_groups = nullptr;  // not null of steps that go by a vendor's library
+    const DeviceRanks* ranks = nullptr;           // null: all devices are this process's
 };
 
 std::unique_ptr<Communication> make_transfer(const CommunicationContext& context,

@@ -112,23 +112,33 @@ void Rendezvous::report_hang(const Side& side, uint64_t round, const std::string
         waiter);
 }
 
-StagingLane::StagingLane(std::string owner, std::byte* memory, int64_t bytes)
+StagingLane::StagingLane(std::string owner, std::byte* memory, int64_t bytes, std::byte* arrivals,
+                         int64_t arrival_bytes)
     : owner_(std::move(owner)),
       own_(memory != nullptr ? 0 : static_cast<size_t>(bytes)),
-      bytes_(bytes) {
-    memory_ = memory != nullptr ? memory : own_.data();
-}
+      own_arrivals_(arrivals != nullptr ? 0 : static_cast<size_t>(arrival_bytes)),
+      memory_(memory != nullptr ? memory : own_.data()),
+      arrivals_(arrivals != nullptr ? arrivals : own_arrivals_.data()),
+      bytes_(bytes),
+      arrival_bytes_(arrival_bytes) {}
 
 std::byte* StagingLane::open(int64_t bytes) {
     CLEAVE_CHECK(bytes <= bytes_) << owner_ << " sends " << bytes
                                   << " bytes at once; the plan has room for " << bytes_;
-    if (last_ != nullptr) last_->await_released(last_round_, owner_);
+    for (const auto& [meeting, round] : posted_) meeting->await_released(round, owner_);
+    posted_.clear();
     return memory_;
 }
 
+std::byte* StagingLane::arrivals(int64_t bytes) {
+    CLEAVE_CHECK(bytes <= arrival_bytes_)
+        << owner_ << " gets " << bytes << " bytes of other hosts at once; the plan has room for "
+        << arrival_bytes_;
+    return arrivals_;
+}
+
 void StagingLane::post(Rendezvous& meeting, size_t s, uint64_t round) {
-    last_ = &meeting;
-    last_round_ = round;
+    posted_.emplace_back(&meeting, round);
     meeting.post(s, round, memory_);
 }
 

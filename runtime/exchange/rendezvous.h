@@ -68,25 +68,29 @@ private:
     std::vector<const std::byte*> payloads_;  // by sender
 };
 
-// The staging memory that one device's payloads leave from, one payload at a time.
+// The staging memory that one device's payloads leave from, one payload at a time, and where those
+// from other hosts arrive.
 class StagingLane {
 public:
     // `memory` may be null when the device's own staging buffer is out of the host's reach: then
     // the lane has host memory of its own. `owner` names the device.
-    StagingLane(std::string owner, std::byte* memory, int64_t bytes);
+    // `arrivals` likewise.
+    StagingLane(std::string owner, std::byte* memory, int64_t bytes, std::byte* arrivals = nullptr,
+                int64_t arrival_bytes = 0);
 
     // Room for a payload of `bytes`, once the last one from this lane has been released.
     std::byte* open(int64_t bytes);
-    // The payload is complete: sender `s` of `meeting` posts it.
+    // The payload is complete: sender `s` of `meeting` posts it; of several meetings each.
     void post(Rendezvous& meeting, size_t s, uint64_t round);
+    // Room for what arrives in one step. Its user is through with it before the next.
+    std::byte* arrivals(int64_t bytes);
 
 private:
     std::string owner_;
-    std::vector<std::byte> own_;
-    std::byte* memory_;
-    int64_t bytes_;
-    Rendezvous* last_ = nullptr;  // where the last payload was posted
-    uint64_t last_round_ = 0;
+    std::vector<std::byte> own_, own_arrivals_;
+    std::byte *memory_, *arrivals_;
+    int64_t bytes_, arrival_bytes_;
+    std::vector<std::pair<Rendezvous*, uint64_t>> posted_;  // where the last payload was
 };
 
 }  // namespace cleave::runtime

@@ -27,36 +27,41 @@ public:
     int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
         const int64_t rows = source_.rows(shape.num_tokens, shape.num_outputs);
         const int64_t count = pieces_.count(rows * source_.row_bytes(), rows);
+        const Payload payload{count, [this, count, rows](size_t, size_t, int64_t p) {
+                                  const Range part = Pieces::part(p, count, rows);
+                                  return Range{part.begin * source_.row_bytes(),
+                                               part.end * source_.row_bytes()};
+                              }};
         if (self.id == from_) {
-            send(self, rows, count);
+            send(self, rows, payload);
             return 0;
         }
-        receive(self, rows, count);
+        receive(self, rows, payload);
         return rows * source_.row_bytes();
     }
 
     void wake() override { pieces_.wake(); }
 
 private:
-    void send(const Participant& self, int64_t rows, int64_t count) {
+    void send(const Participant& self, int64_t rows, const Payload& payload) {
         std::byte* memory = self.lane.open(rows * source_.row_bytes());
-        Outgoing out(pieces_, 0, self, count, [&](int64_t p) {
-            const Range part = Pieces::part(p, count, rows);
+        Outgoing out(pieces_, 0, self, memory, payload, [&](int64_t p) {
+            const Range part = Pieces::part(p, payload.pieces, rows);
             stage_out(self.device, source_.from_row(part.begin), source_.columns, part.size(),
                       memory + part.begin * source_.row_bytes());
         });
-        out.post_until(count);
+        out.post_until(payload.pieces);
     }
 
-    void receive(const Participant& self, int64_t rows, int64_t count) {
-        for (int64_t p = 0; p < count; ++p) {
-            const Range part = Pieces::part(p, count, rows);
-            const std::byte* payload = pieces_.await(0, p)[0];
+    void receive(const Participant& self, int64_t rows, const Payload& payload) {
+        for (int64_t p = 0; p < payload.pieces; ++p) {
+            const Range part = Pieces::part(p, payload.pieces, rows);
+            const std::byte* there = pieces_.await(self.lane, 0, payload, p)[0];
             stage_in(self.device, destination_.from_row(part.begin), source_.columns, part.size(),
-                     payload + part.begin * source_.row_bytes());
+                     there + part.begin * source_.row_bytes());
         }
         self.device.synchronize();
-        pieces_.release(0, count);
+        pieces_.release(0, payload.pieces);
     }
 
     DeviceId from_, to_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/device/vendor_error.h"
 #include "runtime/drivers/gpu/driver_switches.h"
@@ -22,11 +23,14 @@ struct Executor::Impl {
     VendorGroups* vendor_groups;
     bool step_by_step;
     bool fills_decode = false;  // up to a width, as decode is captured
-    int64_t window;             // positions that a token sees; 0: all
+    const DeviceRanks* ranks;
+    std::function<void(const PassResult&)> on_result;
+    int64_t window;  // positions that a token sees; 0: all
     Worker::Clock::time_point origin = Worker::Clock::now();
     std::vector<std::unique_ptr<Communication>> communications;
     std::optional<CaptureMeeting> captures;
-    std::vector<std::unique_ptr<Worker>> workers;
+    std::vector<std::unique_ptr<Worker>> workers;  // by device; null of other ranks
+    std::vector<Worker*> here;                     // the others: the ring's members
     mutable Trace trace;
     std::optional<PassRing> ring;  // last: its threads end before what they use
 
@@ -37,25 +41,40 @@ struct Executor::Impl {
           peers(p, devices, options.watchdog_seconds),
           vendor_groups(options.vendor_groups),
           step_by_step(options.step_by_step),
-          window(longest_window(p.graph)) {}
+          ranks(options.ranks),
+          on_result(options.on_result),
+          window(longest_window(p.graph)) {
+        if (!ranks) return;
+        control.watch(ranks->job->progress_of_others());
+        ranks->job->count_progress(&control.own_progress());
+    }
+    ~Impl() {
+        if (ranks) ranks->job->count_progress(nullptr);
+    }
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
 
     void build(std::span<const codegen::Program> programs,
                std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
                const StreamOptions& options) {
         for (size_t d = 0; d < devices.size(); ++d) {
-            workers.push_back(std::make_unique<Worker>(plan, arenas, *devices[d], DeviceId(d),
-                                                       control, peers, options, origin));
+            workers.push_back(devices[d]
+                                  ? std::make_unique<Worker>(plan, arenas, *devices[d], DeviceId(d),
+                                                             control, peers, options, origin)
+                                  : nullptr);
+            if (devices[d]) here.push_back(workers.back().get());
         }
-        for (size_t d = 0; d < devices.size(); ++d)
-            workers[d]->meeting = bind_meeting(plan, programs[d], arenas, peers);
+        for (Worker* worker : here)
+            worker->meeting = bind_meeting(plan, programs[worker->id().index()], arenas, peers);
         for (bool is_prefill : {true, false}) {
-            for (size_t d = 0; d < devices.size(); ++d) {
-                DevicePhase& phase = workers[d]->phase(is_prefill);
+            for (Worker* worker : here) {
+                const size_t d = worker->id().index();
+                DevicePhase& phase = worker->phase(is_prefill);
                 phase.launches = bind_launches(plan, programs[d], is_prefill, arenas, peers);
                 phase.greedy = bind_greedy(plan, programs[d], is_prefill, arenas, peers);
             }
             give_out_steps(is_prefill, arenas);
-            for (auto& worker : workers) {
+            for (Worker* worker : here) {
                 DevicePhase& phase = worker->phase(is_prefill);
                 if (phase.greedy) phase.steps.push_back({StepId(), &*phase.greedy, nullptr});
             }
@@ -65,20 +84,23 @@ struct Executor::Impl {
     // All devices have the same rows, so that one that captures decides for all.
     void choose_widths(std::span<const std::unique_ptr<Device>> devices,
                        const StreamOptions& options) {
-        const bool captures = std::any_of(devices.begin(), devices.end(),
-                                          [](const auto& device) { return device->stream(); });
+        bool captures = false;
+        for (size_t d = 0; d < devices.size(); ++d)
+            captures |= devices[d] ? devices[d]->stream() != nullptr
+                                   : is_card(plan.machine.devices[d].kind);
         fills_decode = captures && options.graphs && !options.step_by_step &&
                        !options.record_trace && rows_are_independent(plan);
     }
 
     void arrange_captures() {
         std::vector<std::string> names;
-        for (size_t d = 0; d < workers.size(); ++d)
-            if (workers[d]->captures_with_peers()) names.push_back(plan.machine.devices[d].name);
+        for (Worker* worker : here)
+            if (worker->captures_with_peers())
+                names.push_back(plan.machine.device(worker->id()).name);
         if (names.empty()) return;
         captures.emplace(control, names);
         size_t member = 0;
-        for (auto& worker : workers)
+        for (Worker* worker : here)
             if (StreamPasses* passes = worker->captures_with_peers())
                 passes->meet_at(*captures, member++);
     }
@@ -90,6 +112,7 @@ struct Executor::Impl {
         for (size_t s = 0; s < phase.steps.size(); ++s) {
             StepId id(s);
             if (const Compute* compute = phase.steps[s].compute()) {
+                if (!workers[compute->device.index()]) continue;
                 DevicePhase& mine = workers[compute->device.index()]->phase(is_prefill);
                 size_t& next = next_launch[compute->device.index()];
                 CLEAVE_CHECK(next < mine.launches.size() && mine.launches[next].step == id)
@@ -104,15 +127,22 @@ struct Executor::Impl {
             }
             CommunicationContext context{plan, phase, arenas, control,
                                          step_label(plan, is_prefill, id)};
+            const std::vector<DeviceId> devices = step_devices(phase, phase.steps[s]);
+            if (std::none_of(devices.begin(), devices.end(),
+                             [&](DeviceId device) { return !!workers[device.index()]; }))
+                continue;
             context.vendor_groups = vendor_groups;
+            context.ranks = ranks;
             for (size_t d = 0; d < workers.size(); ++d) {
-                std::vector<BoundLaunch>& bound = workers[d]->phase(is_prefill).launches;
                 auto& mine = context.launches.emplace_back();
+                if (!workers[d]) continue;
+                std::vector<BoundLaunch>& bound = workers[d]->phase(is_prefill).launches;
                 while (next_launch[d] < bound.size() && bound[next_launch[d]].step == id)
                     mine.push_back(&bound[next_launch[d]++]);
             }
             communications.push_back(make_communication(context, phase.steps[s]));
             for (DeviceId device : communications.back()->participants()) {
+                if (!workers[device.index()]) continue;
                 workers[device.index()]
                     ->phase(is_prefill)
                     .steps.push_back({id, nullptr, communications.back().get()});
@@ -120,13 +150,16 @@ struct Executor::Impl {
         }
     }
 
-    bool take_part(PassRing& ring, Worker& worker, Pass& pass) noexcept {
+    bool take_part(PassRing& ring, size_t member, Pass& pass) noexcept {
+        Worker& worker = *here[member];
         try {
             worker.run(pass, ring);
+            if (on_result && worker.id() == plan.output_device && !pass.is_meeting)
+                on_result(pass.result);
             return true;
         } catch (const Stopped&) {  // NOLINT(bugprone-empty-catch)
         } catch (...) {
-            ring.fail(worker.id().index(), pass, worker.first_unfinished(pass));
+            ring.fail(member, pass, worker.first_unfinished(pass));
         }
         return false;
     }
@@ -140,11 +173,11 @@ struct Executor::Impl {
 
     // The meeting has a ticket before those of passes.
     void start() {
-        const bool meets = std::any_of(workers.begin(), workers.end(),
+        const bool meets = std::any_of(here.begin(), here.end(),
                                        [](auto& worker) { return bool(worker->meeting); });
-        ring.emplace(workers.size(), meets ? -1 : 0,
+        ring.emplace(here.size(), meets ? -1 : 0,
                      PassRing::Work{[this](PassRing& ring, size_t member, Pass& pass) {
-                                        return take_part(ring, *workers[member], pass);
+                                        return take_part(ring, member, pass);
                                     },
                                     [this] { stop(); }});
         if (!meets) return;
@@ -159,7 +192,7 @@ struct Executor::Impl {
     // all of them. No worker runs any more.
     void rethrow_for_card(const VendorError& fault) {
         const std::vector<DeviceId> sharing =
-            devices_on_card(plan, DeviceId(ring->failed_member()));
+            devices_on_card(plan, here[ring->failed_member()]->id());
         if (sharing.size() == 1) return;
         std::string places, names;
         for (DeviceId device : sharing) {
@@ -188,7 +221,7 @@ struct Executor::Impl {
     }
 
     // Passes one after the other: one device does them on the caller's thread.
-    void run(Pass pass) { ring->submit(std::move(pass), workers.size() == 1); }
+    void run(Pass pass) { ring->submit(std::move(pass), here.size() == 1); }
 
     Pass pass_of(Batch batch, PassResults wanted) const {
         Pass pass;
@@ -233,6 +266,8 @@ PassResult Executor::take() { return impl_->take(); }
 
 int64_t Executor::in_flight() const { return impl_->ring->in_flight(); }
 
+bool Executor::has_failed() const { return impl_->ring->has_failed(); }
+
 std::vector<PassResult> Executor::run(std::span<const Batch> passes, PassResults wanted) {
     for (const Batch& batch : passes) impl_->check(batch);
     CLEAVE_CHECK(in_flight() == 0) << in_flight() << " passes are in flight";
@@ -258,7 +293,7 @@ void Executor::run_tensors(std::span<const std::span<const std::byte>> inputs,
 const Trace& Executor::trace() const {
     CLEAVE_CHECK(in_flight() == 0) << "a trace while passes are in flight";
     impl_->trace.events.clear();
-    for (const auto& worker : impl_->workers) {
+    for (const Worker* worker : impl_->here) {
         impl_->trace.events.insert(impl_->trace.events.end(), worker->events().begin(),
                                    worker->events().end());
     }
@@ -267,22 +302,28 @@ const Trace& Executor::trace() const {
 
 OverlapReport Executor::overlap() const {
     OverlapReport all;
-    for (const auto& worker : impl_->workers) worker->add_overlap(all);
+    for (const Worker* worker : impl_->here) worker->add_overlap(all);
     return all;
 }
 
 std::vector<std::optional<double>> Executor::busy_seconds() const {
     std::vector<std::optional<double>> seconds;
-    for (const auto& worker : impl_->workers) {
+    for (const Worker* worker : impl_->here) {
         seconds.resize(std::max(seconds.size(), worker->id().index() + 1));
         seconds[worker->id().index()] = worker->busy_seconds();
     }
     return seconds;
 }
 
+int64_t Executor::now_ns() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Worker::Clock::now() -
+                                                                impl_->origin)
+        .count();
+}
+
 int64_t Executor::transferred_bytes() const {
     int64_t total = 0;
-    for (const auto& worker : impl_->workers) total += worker->received_bytes();
+    for (const Worker* worker : impl_->here) total += worker->received_bytes();
     return total;
 }
 

@@ -5,6 +5,7 @@
 // reaches the caller.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include "runtime/execute/pass.h"
 #include "runtime/execute/tensor.h"
 #include "runtime/execute/trace.h"
+#include "runtime/hosts/device_ranks.h"
 #include "runtime/load/arenas.h"
 
 namespace cleave::runtime {
@@ -32,13 +34,17 @@ struct ExecutorOptions {
     int watchdog_seconds = 60;
     const CancelToken* cancel = nullptr;
     VendorGroups* vendor_groups = nullptr;  // of a plan with steps that go by a vendor's library
+    const DeviceRanks* ranks = nullptr;     // null: all devices are this process's
+    // Of the process that has the output device: each pass's result as soon as it is there, on a
+    // worker's thread. Must not throw.
+    std::function<void(const PassResult&)> on_result;
 };
 
 class Executor {
 public:
     // Everything is referenced and must outlive the executor; programs[d] and devices[d] belong to
-    // device d, with kernels loaded and weights in place. The plan has passed check_presence
-    // (runtime/load/residency.h).
+    // device d, with kernels loaded and weights in place; devices of other ranks are null. The plan
+    // has passed check_presence (runtime/load/residency.h).
     Executor(const planner::Plan& plan, std::span<const codegen::Program> programs,
              std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
              const ExecutorOptions& options);
@@ -51,6 +57,8 @@ public:
     Ticket submit(Batch batch, PassResults wanted);
     PassResult take();
     int64_t in_flight() const;
+    // A pass has failed; take() says how, in its turn.
+    bool has_failed() const;
 
     // The passes in order, each with its results; none may be in flight before.
     std::vector<PassResult> run(std::span<const Batch> passes, PassResults wanted);
@@ -65,6 +73,7 @@ public:
     // Of each device of the plan's machine, in launches so far (Worker::busy_seconds). Any thread.
     std::vector<std::optional<double>> busy_seconds() const;
     OverlapReport overlap() const;
+    int64_t now_ns() const;  // on the clock of the trace
 
 private:
     struct Impl;

@@ -76,6 +76,11 @@ bool PassRing::walk(Lock& lock, size_t member) {
     if (++slot.walked == next_.size()) {
         ++finished_;
         done_.notify_all();
+        if (given_ < finished_) {  // its result is another process's to give
+            given_ = finished_;
+            if (given_ >= failed_from_) stop(lock);
+            if (!lock.owns_lock()) lock.lock();
+        }
     }
     return true;
 }
@@ -101,6 +106,7 @@ void PassRing::fail(size_t member, const Pass& pass, Ticket unfinished) {
     error_ = std::current_exception();
     failed_from_ = from;
     failed_member_ = member;
+    has_failed_ = true;
     wake_.notify_all();
     done_.notify_all();
     if (given_ >= failed_from_) stop(lock);

@@ -56,6 +56,7 @@ public:
     // before: the first whose work on the member may have failed.
     void fail(size_t member, const Pass& pass, Ticket unfinished);
 
+    bool has_failed() const { return has_failed_; }
     // The member whose exception take() threw.
     size_t failed_member() const { return failed_member_; }
 
@@ -86,6 +87,7 @@ private:
     std::exception_ptr error_;  // of the first failed pass
     Ticket failed_from_ = kNever;
     size_t failed_member_ = 0;
+    std::atomic<bool> has_failed_{false};
     Threads threads_;  // the last member: they end before the others go
 };
 

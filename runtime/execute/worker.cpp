@@ -19,7 +19,9 @@ StagingLane make_lane(const Arenas& arenas, Device& device, DeviceId id) {
     std::byte* memory = area.bytes > 0 ? device.host_view(area.address) : nullptr;
     if (!memory && area.bytes > 0 && device.stream())
         memory = device.stream()->pinned_memory(area.bytes).data();
-    return {device.info().name, memory, area.bytes};
+    const ExchangeArea& far = arenas.arrivals(id);
+    std::byte* arrivals = far.bytes > 0 ? device.host_view(far.address) : nullptr;
+    return {device.info().name, memory, area.bytes, arrivals, far.bytes};
 }
 
 }  // namespace

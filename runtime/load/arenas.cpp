@@ -52,6 +52,7 @@ Arenas::Arenas(const Plan& plan, std::span<const std::unique_ptr<Device>> device
       base_(devices.size()),
       batch_(devices.size()),
       exchange_(devices.size()),
+      arrivals_(devices.size()),
       peers_(devices.size()) {
     allocate(devices);
     find_staging(devices);
@@ -64,6 +65,7 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
         end = std::max(end, buffer.offset + buffer.size);
     }
     for (size_t d = 0; d < devices.size(); ++d) {
+        if (!devices[d]) continue;  // another rank's
         const DeviceMemory& memory = memory_of(plan_, DeviceId(d));
         const bool has_peers = find_buffer(plan_, DeviceId(d), BufferRole::kPeerSignals).valid();
         for (size_t a = 0; a < kNumArenas; ++a) {
@@ -88,6 +90,7 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
 
 void Arenas::find_staging(std::span<const std::unique_ptr<Device>> devices) {
     for (size_t d = 0; d < devices.size(); ++d) {
+        if (!devices[d]) continue;
         const DeviceId device(d);
         const auto place = [&](const planner::BatchBuffer& array) {
             DeviceAddress& where = batch_[d].of(array.role);
@@ -100,6 +103,8 @@ void Arenas::find_staging(std::span<const std::unique_ptr<Device>> devices) {
         if (has_kv(plan_, device)) place(block_table(plan_.workload));
         if (const BufferId id = find_buffer(plan_, device, BufferRole::kExchange); id.valid())
             exchange_[d] = {address(id), plan_.buffer(id).size};
+        if (const BufferId id = find_buffer(plan_, device, BufferRole::kArrivals); id.valid())
+            arrivals_[d] = {address(id), plan_.buffer(id).size};
         peers_[d].payloads = find(device, BufferRole::kPeerPayloads, 0);
         const int64_t signal_bytes = peer_signal_bytes(plan_.machine);
         peers_[d].signals = find(device, BufferRole::kPeerSignals, signal_bytes);

@@ -39,7 +39,8 @@ struct BatchAddresses {
     DeviceAddress& of(planner::BufferRole role);
 };
 
-// Where payloads that leave a device are staged; nothing for one that sends nothing.
+// Where payloads that leave a device, or come to it over the network, are staged; nothing for one
+// that sends or gets nothing.
 struct ExchangeArea {
     DeviceAddress address = 0;
     int64_t bytes = 0;
@@ -52,7 +53,8 @@ struct PeerArea {
 
 class Arenas {
 public:
-    // Allocates on every device. InternalError when a device's arenas differ from the plan's
+    // Allocates on every device of this process; those of other ranks are null, and have no
+    // addresses. InternalError when a device's arenas differ from the plan's
     // account of them.
     Arenas(const planner::Plan& plan, std::span<const std::unique_ptr<Device>> devices);
 
@@ -60,6 +62,9 @@ public:
     const BatchAddresses& batch(planner::DeviceId device) const { return batch_[device.index()]; }
     const ExchangeArea& exchange(planner::DeviceId device) const {
         return exchange_[device.index()];
+    }
+    const ExchangeArea& arrivals(planner::DeviceId device) const {
+        return arrivals_[device.index()];
     }
     const PeerArea& peers(planner::DeviceId device) const { return peers_[device.index()]; }
     // Where the output device leaves the tokens that it chose; 0 where it chooses none.
@@ -76,7 +81,7 @@ private:
     const planner::Plan& plan_;
     std::vector<std::array<DeviceAddress, kNumArenas>> base_;  // by device, by arena
     std::vector<BatchAddresses> batch_;                        // by device
-    std::vector<ExchangeArea> exchange_;                       // by device
+    std::vector<ExchangeArea> exchange_, arrivals_;            // by device
     std::vector<PeerArea> peers_;                              // by device
     DeviceAddress tokens_ = 0;
 };

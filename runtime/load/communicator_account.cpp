@@ -39,8 +39,9 @@ int64_t free_bytes(Device& device) {
 
 LibraryAccount::LibraryAccount(const Plan& plan, std::span<const std::unique_ptr<Device>> devices) {
     for (const planner::DeviceMemory& m : plan.memory) {
+        if (m.collectives == 0 || !devices[m.device.index()]) continue;
         Device& device = *devices[m.device.index()];
-        if (m.collectives == 0 || !device.stream()) continue;
+        if (!device.stream()) continue;
         devices_.push_back(&device);
         memory_.push_back({device.info().name, library_name(plan.machine.device(m.device)),
                            m.collectives, free_bytes(device), 0});

@@ -80,6 +80,7 @@ PeerLinks::PeerLinks(const Plan& plan, std::span<const std::unique_ptr<Device>> 
         for (const Step& step : phase->steps) {
             if (!goes_by_peers(step)) continue;
             const std::vector<DeviceId> group = step_devices(*phase, step);
+            if (!devices[group.front().index()]) continue;  // of another host, as all of them
             for (DeviceId a : group) {
                 Device& from = *devices[a.index()];
                 for (DeviceId b : group) {

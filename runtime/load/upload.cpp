@@ -50,9 +50,11 @@ private:
 // What all devices' uploads share.
 class Uploads {
 public:
-    Uploads(const Plan& plan, const UploadOptions& options)
+    Uploads(const Plan& plan, std::span<const std::unique_ptr<Device>> devices,
+            const UploadOptions& options)
         : options_(options), reader_(plan.graph) {
-        for (const WeightShard& shard : plan.weights) total_ += shard_bytes(plan, shard);
+        for (const WeightShard& shard : plan.weights)
+            if (devices[shard.device.index()]) total_ += shard_bytes(plan, shard);
     }
 
     static int64_t columns(const Plan& plan, const WeightShard& shard) {
@@ -319,13 +321,16 @@ void check_weights_present(const Plan& plan) {
 int64_t upload_weights(const Plan& plan, const Arenas& arenas,
                        std::span<const std::unique_ptr<Device>> devices,
                        const UploadOptions& options) {
-    Uploads uploads(plan, options);
+    Uploads uploads(plan, devices, options);
     std::vector<std::vector<float>> rope_tables = make_rope_tables(plan, uploads.reader());
     // More than a few would only wait for memory.
     const int cores = options.threads > 0 ? options.threads : available_cores();
-    const int threads_of_device = std::clamp(cores / static_cast<int>(devices.size()), 1, 8);
+    const auto here = std::count_if(devices.begin(), devices.end(), [](auto& d) { return !!d; });
+    const int threads_of_device =
+        std::clamp(cores / std::max<int>(1, static_cast<int>(here)), 1, 8);
     Threads threads;
     for (size_t d = 0; d < devices.size(); ++d) {
+        if (!devices[d]) continue;  // another rank's
         threads.start([&, d] {
             try {
                 const BoundedWaits bounded(

@@ -73,6 +73,9 @@ VendorGroups::VendorGroups(const Plan& plan, Drivers& drivers,
                            std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
                            const CollectiveOptions& options) {
     find_groups(plan, arenas);
+    std::erase_if(groups_, [&](const auto& group) {  // those of other hosts
+        return !devices[group.second.members.front().index()];
+    });
     if (groups_.empty()) return;
     for (const auto& [ids, joined] : groups_) {
         const planner::DeviceInfo& first = plan.machine.device(joined.members.front());

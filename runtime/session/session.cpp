@@ -15,6 +15,8 @@
 #include "runtime/load/residency.h"
 #include "runtime/load/upload.h"
 #include "runtime/load/vendor_groups.h"
+#include "runtime/session/follow.h"
+#include "runtime/session/messages.h"
 #include "runtime/session/tensor_io.h"
 
 namespace cleave::runtime {
@@ -41,8 +43,13 @@ struct Session::Impl {
     const Plan& plan;
     std::optional<Drivers> own_drivers;
     Drivers& drivers;
-    Impl(const Plan& p, Drivers* given)
-        : plan(p), drivers(given ? *given : own_drivers.emplace()) {}
+    const DeviceRanks ranks;
+    HostJob* const job;  // null: the plan is of this machine
+    Impl(const Plan& p, const SessionOptions& options)
+        : plan(p),
+          drivers(options.drivers ? *options.drivers : own_drivers.emplace()),
+          ranks(ranks_of_devices(p, options.job)),
+          job(ranks.job) {}
 
     // Members in order of construction: the executor stops its workers before the devices go.
     std::vector<codegen::Program> programs;
@@ -51,69 +58,239 @@ struct Session::Impl {
     std::unique_ptr<VendorGroups> vendor_groups;
     std::unique_ptr<Executor> executor;
     Loading loading;
+    int64_t payload_bytes_before = 0, message_bytes_before = 0;
+    std::deque<std::pair<Ticket, PassResults>> asked;  // of rank 0: passes not taken
+    mutable Trace trace;
+
+    bool leads() const { return job && job->rank() == 0; }
+    int output_rank() const { return ranks.rank(plan.output_device); }
+
+    // Work that any rank may refuse: then all do, with the words of each that did.
+    template <class Work>
+    void together(Work&& work) {
+        if (!job) return work();
+        std::string objection;
+        try {
+            work();
+        } catch (const Cancelled&) {
+            throw;
+        } catch (const Error& error) {
+            objection = error.what();
+        }
+        job->vote(objection);
+    }
+
+    void open(const SessionOptions& options) {
+        if (leads()) give_plan(*job, plan);
+        devices = open_devices(plan, drivers,
+                               {options.threads, options.poison,
+                                std::min(10, options.watchdog_seconds), options.simt_seed, &ranks});
+        check_weights_present(plan);
+    }
+
+    void compile(Plan& written, const SessionOptions& options) {
+        codegen::CompileOptions compile = options.compile;
+        if (compile.cancel == nullptr) compile.cancel = options.cancel;
+        compile.drivers = drivers.versions(plan.machine);
+        if (job)
+            for (const auto& device : devices) compile.devices.push_back(device != nullptr);
+        std::vector<codegen::CompiledProgram> compiled = codegen::compile_plan(written, compile);
+        for (size_t d = 0; d < devices.size(); ++d) {
+            programs.push_back(std::move(compiled[d].program));
+            if (devices[d])
+                load_kernels(*devices[d], programs[d], std::move(compiled[d].objects), options);
+        }
+    }
+
+    void load(const SessionOptions& options) {
+        {
+            std::deque<BoundedWaits> bounded;
+            for (auto& device : devices)
+                if (device)
+                    bounded.emplace_back(*device, "clearing its memory", options.watchdog_seconds,
+                                         options.cancel);
+            arenas = std::make_unique<Arenas>(plan, devices);
+        }
+        vendor_groups = std::make_unique<VendorGroups>(
+            plan, drivers, devices, *arenas,
+            CollectiveOptions{options.watchdog_seconds, options.cancel});
+        const auto before = std::chrono::steady_clock::now();
+        loading.bytes = upload_weights(
+            plan, *arenas, devices,
+            {options.upload_progress, options.cancel, options.watchdog_seconds, options.threads});
+        loading.seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+    }
+
+    void start(const SessionOptions& options) {
+        ExecutorOptions run{options.record_trace,
+                            options.record_passes,
+                            threads_fit_cores(plan, options.threads),
+                            options.step_by_step,
+                            options.watchdog_seconds,
+                            options.cancel,
+                            vendor_groups.get(),
+                            job ? &ranks : nullptr,
+                            {}};
+        if (job && job->rank() != 0)
+            run.on_result = [this](const PassResult& result) {
+                if (!result.logits.empty() || !result.tokens.empty())
+                    job->send(0, Message::kResult, encode(result));
+            };
+        executor = std::make_unique<Executor>(plan, programs, devices, *arenas, run);
+        if (!job) return;
+        payload_bytes_before = job->payload_bytes();
+        message_bytes_before = job->message_bytes();
+    }
+
+    // Whatever ends a pass ends the run of all ranks, before memory goes that MPI may write to.
+    template <class Work>
+    auto guarded(Work&& work) {
+        if (!job) return work();
+        try {
+            return work();
+        } catch (const std::exception& error) {
+            job->leave(error.what());
+            throw;
+        }
+    }
+
+    Ticket submit(Batch batch, PassResults wanted) {
+        if (leads()) {
+            check_batch(batch, plan.workload);
+            job->send_others(Message::kPass,
+                             encode(SessionMessage{SessionCall::kPass, batch, wanted}));
+        }
+        const bool expects = leads() && wanted != PassResults::kNone && batch.num_outputs() > 0;
+        const Ticket ticket = executor->submit(std::move(batch), wanted);
+        if (leads()) asked.emplace_back(ticket, expects ? wanted : PassResults::kNone);
+        return ticket;
+    }
+
+    PassResult take() {
+        PassResult result = executor->take();
+        if (!leads()) return result;
+        const PassResults wanted = asked.front().second;
+        asked.pop_front();
+        if (wanted == PassResults::kNone || output_rank() == 0) return result;
+        PassResult far = decode_result(job->receive(output_rank(), Message::kResult));
+        CLEAVE_CHECK(far.ticket == result.ticket)
+            << "the result of pass " << far.ticket << " in the turn of " << result.ticket;
+        return far;
+    }
+
+    std::vector<PassResult> run(std::span<const Batch> passes, PassResults wanted) {
+        if (!job) return executor->run(passes, wanted);
+        std::vector<PassResult> results;
+        for (const Batch& batch : passes) {
+            if (executor->in_flight() == kMostPassesInFlight) results.push_back(take());
+            submit(batch, wanted);
+        }
+        while (executor->in_flight() > 0) results.push_back(take());
+        return results;
+    }
+
+    RankReport own_report() const {
+        RankReport report;
+        report.transferred_bytes = executor->transferred_bytes();
+        report.loaded_bytes = loading.bytes;
+        for (const auto& device : devices)
+            if (device)
+                report.peak_memory.emplace_back(device->info().name,
+                                                device->peak_allocated_bytes());
+        report.events = executor->trace().events;
+        report.now_ns = executor->now_ns();
+        if (!job) return report;
+        report.payload_bytes = job->payload_bytes() - payload_bytes_before;
+        report.message_bytes = job->message_bytes() - message_bytes_before;
+        return report;
+    }
+
+    // By rank. The others' times as this rank's clock has them: a message there and back takes as
+    // long both ways.
+    std::vector<RankReport> reports() const {
+        std::vector<RankReport> all{own_report()};
+        for (int r = 1; leads() && r < job->size(); ++r) {
+            const int64_t before = executor->now_ns();
+            job->send(r, Message::kPass, encode(SessionMessage{SessionCall::kReport, {}, {}}));
+            RankReport report = decode_report(job->receive(r, Message::kResult));
+            const int64_t ahead = report.now_ns - (before + executor->now_ns()) / 2;
+            for (TraceEvent& event : report.events) {
+                event.start_ns -= ahead;
+                event.end_ns -= ahead;
+            }
+            all.push_back(std::move(report));
+        }
+        return all;
+    }
 };
 
-Session::Session(Plan& plan, const SessionOptions& options)
-    : impl_(std::make_unique<Impl>(plan, options.drivers)) {
+Session::Session(Plan& plan, const SessionOptions& options) {
     demand_one_replica(plan, "a session runs");
     check_presence(plan);
-    impl_->devices = open_devices(plan, impl_->drivers,
-                                  {options.threads, options.poison,
-                                   std::min(10, options.watchdog_seconds), options.simt_seed});
-    check_weights_present(plan);
-    codegen::CompileOptions compile = options.compile;
-    if (compile.cancel == nullptr) compile.cancel = options.cancel;
-    compile.drivers = impl_->drivers.versions(plan.machine);
-    std::vector<codegen::CompiledProgram> compiled = codegen::compile_plan(plan, compile);
-    for (size_t d = 0; d < impl_->devices.size(); ++d) {
-        impl_->programs.push_back(std::move(compiled[d].program));
-        load_kernels(*impl_->devices[d], impl_->programs[d], std::move(compiled[d].objects),
-                     options);
-    }
-    {
-        std::deque<BoundedWaits> bounded;
-        for (auto& device : impl_->devices)
-            bounded.emplace_back(*device, "clearing its memory", options.watchdog_seconds,
-                                 options.cancel);
-        impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
-    }
-    impl_->vendor_groups =
-        std::make_unique<VendorGroups>(plan, impl_->drivers, impl_->devices, *impl_->arenas,
-                                       CollectiveOptions{options.watchdog_seconds, options.cancel});
-    const auto before = std::chrono::steady_clock::now();
-    impl_->loading.bytes = upload_weights(
-        plan, *impl_->arenas, impl_->devices,
-        {options.upload_progress, options.cancel, options.watchdog_seconds, options.threads});
-    impl_->loading.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-    ExecutorOptions run{options.record_trace,
-                        options.record_passes,
-                        threads_fit_cores(plan, options.threads),
-                        options.step_by_step,
-                        options.watchdog_seconds,
-                        options.cancel,
-                        impl_->vendor_groups.get()};
-    impl_->executor =
-        std::make_unique<Executor>(plan, impl_->programs, impl_->devices, *impl_->arenas, run);
+    impl_ = std::make_unique<Impl>(plan, options);
+    impl_->together([&] { impl_->open(options); });
+    impl_->together([&] {
+        impl_->compile(plan, options);
+        impl_->load(options);
+    });
+    impl_->start(options);
 }
 
-Session::~Session() = default;
+// Without a word from here the other ranks would wait for passes.
+Session::~Session() {
+    if (!impl_ || !impl_->job || !impl_->executor) return;
+    if (impl_->executor->in_flight() > 0)
+        impl_->job->leave("its work was given up");
+    else if (impl_->leads())
+        impl_->job->send_others(Message::kPass, encode(SessionMessage{}));
+}
 
-Session::Loading Session::loading() const { return impl_->loading; }
+void Session::follow() {
+    impl_->guarded([&] {
+        for (;;) {
+            const std::string bytes = impl_->job->receive(
+                0, Message::kPass, [&] { return impl_->executor->has_failed(); });
+            if (bytes.empty()) {
+                while (true) impl_->take();  // until it throws what has failed
+            }
+            SessionMessage message = decode_session_message(bytes);
+            if (message.call == SessionCall::kPass) {
+                while (in_flight() >= kMostPassesInFlight) impl_->take();
+                impl_->submit(std::move(message.batch), message.wanted);
+                continue;
+            }
+            while (in_flight() > 0) impl_->take();
+            if (message.call == SessionCall::kEnd) return;
+            impl_->job->send(0, Message::kResult, encode(impl_->own_report()));
+        }
+    });
+}
+
+Session::Loading Session::loading() const {
+    Loading all = impl_->loading;
+    if (!impl_->leads()) return all;
+    all.bytes = 0;
+    for (const RankReport& report : impl_->reports()) all.bytes += report.loaded_bytes;
+    return all;
+}
 
 Ticket Session::submit(Batch batch, PassResults wanted) {
     check_takes_batches(impl_->plan);
-    return impl_->executor->submit(std::move(batch), wanted);
+    return impl_->guarded([&] { return impl_->submit(std::move(batch), wanted); });
 }
 
-PassResult Session::take() { return impl_->executor->take(); }
+PassResult Session::take() {
+    return impl_->guarded([&] { return impl_->take(); });
+}
 
 int64_t Session::in_flight() const { return impl_->executor->in_flight(); }
 
 std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) {
     check_takes_batches(impl_->plan);
     std::vector<std::vector<float>> logits;
-    for (PassResult& result : impl_->executor->run(passes, PassResults::kLogits))
+    for (PassResult& result :
+         impl_->guarded([&] { return impl_->run(passes, PassResults::kLogits); }))
         logits.push_back(std::move(result.logits));
     return logits;
 }
@@ -121,30 +298,59 @@ std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) {
 std::vector<std::vector<int32_t>> Session::run_greedy(std::span<const Batch> passes) {
     check_takes_batches(impl_->plan);
     std::vector<std::vector<int32_t>> tokens;
-    for (PassResult& result : impl_->executor->run(passes, PassResults::kTokens))
+    for (PassResult& result :
+         impl_->guarded([&] { return impl_->run(passes, PassResults::kTokens); }))
         tokens.push_back(std::move(result.tokens));
     return tokens;
 }
 
 std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {
+    if (impl_->job)
+        throw UserError("a graph over tensors runs on the devices of one host; {} are on several",
+                        impl_->plan.machine.name);
     std::vector<Tensor> outputs = tensor_outputs(impl_->plan);
     impl_->executor->run_tensors(match_tensor_inputs(impl_->plan, inputs), outputs);
     return outputs;
 }
 
-const Trace& Session::trace() const { return impl_->executor->trace(); }
+const Trace& Session::trace() const {
+    if (!impl_->leads()) return impl_->executor->trace();
+    impl_->trace.events.clear();
+    for (const RankReport& report : impl_->reports())
+        impl_->trace.events.insert(impl_->trace.events.end(), report.events.begin(),
+                                   report.events.end());
+    // By device, then time.
+    std::stable_sort(impl_->trace.events.begin(), impl_->trace.events.end(),
+                     [](const auto& a, const auto& b) { return a.device < b.device; });
+    return impl_->trace;
+}
+
+Session::Network Session::network() const {
+    Network all;
+    if (!impl_->job) return all;
+    for (const RankReport& report : impl_->reports()) {
+        all.payload_bytes += report.payload_bytes;
+        all.message_bytes += report.message_bytes;
+    }
+    return all;
+}
 
 OverlapReport Session::overlap() const { return impl_->executor->overlap(); }
 std::vector<std::optional<double>> Session::busy_seconds() const {
     return impl_->executor->busy_seconds();
 }
 
-int64_t Session::transferred_bytes() const { return impl_->executor->transferred_bytes(); }
+int64_t Session::transferred_bytes() const {
+    if (!impl_->leads()) return impl_->executor->transferred_bytes();
+    int64_t bytes = 0;
+    for (const RankReport& report : impl_->reports()) bytes += report.transferred_bytes;
+    return bytes;
+}
 
 std::map<std::string, int64_t> Session::peak_memory_bytes() const {
     std::map<std::string, int64_t> peaks;
-    for (const auto& device : impl_->devices)
-        peaks[device->info().name] = device->peak_allocated_bytes();
+    for (const RankReport& report : impl_->reports())
+        peaks.insert(report.peak_memory.begin(), report.peak_memory.end());
     return peaks;
 }
 

@@ -22,6 +22,7 @@
 #include "runtime/execute/pass.h"
 #include "runtime/execute/tensor.h"
 #include "runtime/execute/trace.h"
+#include "runtime/hosts/job.h"
 #include "runtime/load/communicator_account.h"
 
 namespace cleave::runtime {
@@ -41,13 +42,18 @@ struct SessionOptions {
     const CancelToken* cancel = nullptr;
     // The process's, where other sessions use its cards, too. Null: the session opens its own.
     Drivers* drivers = nullptr;
+    // The run on several hosts that this process takes part in. Of a plan with devices of its hosts
+    // each rank opens its own, at the same time: rank 0 here, the others in `follow`
+    // (runtime/session/follow.h).
+    HostJob* job = nullptr;
 };
 
 class Session {
 public:
     // Keeps a reference to `plan`, which must outlive it, and writes into it the tiles that kernels
-    // took as they were compiled. UserError for weights that are absent or kinds of device this
-    // build cannot drive.
+    // took as they were compiled. UserError for weights that are absent, kinds of device this build
+    // cannot drive, and devices of hosts that are no part of the run; on several hosts what one
+    // refuses all refuse.
     Session(planner::Plan& plan, const SessionOptions& options);
     ~Session();
     Session(const Session&) = delete;
@@ -79,6 +85,9 @@ public:
     // another type or shape, and for a Llama, which takes Batches.
     std::vector<Tensor> run_tensors(std::span<const Tensor> inputs);
 
+    // Of a rank other than 0: does its part of what rank 0 submits, until that one's session ends.
+    void follow();
+
     // Of the weights, from the first byte read of the files to the last on its device.
     struct Loading {
         int64_t bytes = 0;  // on all devices
@@ -86,8 +95,15 @@ public:
     };
     Loading loading() const;
 
-    // These three while no pass is in flight.
+    // These while no pass is in flight. On rank 0 they are of all ranks, times of the trace by this
+    // one's clock.
     const Trace& trace() const;
+    // What ranks sent one another: payloads of the plan's steps, and messages about them; 0 on one
+    // host.
+    struct Network {
+        int64_t payload_bytes = 0, message_bytes = 0;
+    };
+    Network network() const;
     // How many launches of GPUs began before those before them had ended, and where that cannot be.
     OverlapReport overlap() const;
     // Of each device of the plan's machine, in launches so far, without waits for other devices; by

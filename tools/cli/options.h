@@ -38,6 +38,7 @@ struct ModelFlags {
 
 struct PlanFlags {
     std::string devices;  // empty: every GPU found, else host
+    bool alone = false;   // of this process, also under mpirun
     std::string machine_file;
     std::string fabric;  // empty: that of the catalogue's servers
     int tensor_parallel = 0;

@@ -13,6 +13,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/cards/cards.h"
 #include "tools/cli/calibrate.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/terminal.h"
 
 namespace cleave::tools {
@@ -70,6 +71,14 @@ void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
             *run.simt_seed);
 }
 
+// Ranks share one plan and its passes.
+void plan_one_replica(planner::PlanOptions& options, const PlanFlags& flags) {
+    if (!flags.replicas.empty() && flags.replicas != "1")
+        throw UserError("--replicas {}: a run of several hosts has one; leave it out",
+                        flags.replicas);
+    options.replicas = 1;
+}
+
 }  // namespace
 
 std::string gpus_at_hand(runtime::Drivers& drivers) {
@@ -88,8 +97,13 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
         return flags.devices.empty() ? machine
                                      : select_devices(machine, flags.devices, flags.machine_file);
     }
+    if (!flags.alone && host_job()) return machine_of_hosts(flags.devices, run, drivers);
     const std::string list = flags.devices.empty() ? gpus_at_hand(drivers) : flags.devices;
-    std::vector<planner::DeviceSpec> specs = planner::parse_devices(list.empty() ? "host" : list);
+    return machine_of_devices(planner::parse_devices(list.empty() ? "host" : list), run, drivers);
+}
+
+planner::Machine machine_of_devices(const std::vector<planner::DeviceSpec>& specs,
+                                    const RunFlags& run, runtime::Drivers& drivers) {
     bool on_host = std::any_of(specs.begin(), specs.end(), [](const planner::DeviceSpec& spec) {
         return spec.kind == planner::DeviceKind::kHost;
     });
@@ -133,6 +147,7 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
     planner::Machine machine = machine_from_flags(flags, run, drivers);
     check_simt_seed(machine, run);
     planner::PlanOptions options = plan_options(flags);
+    if (!flags.alone && host_job()) plan_one_replica(options, flags);
     if (!flags.ignore_affinities) add_affinities(model.graph, machine, options);
     planner::Plan plan = planner::make_plan(model.graph, machine, workload, options, control);
     if (flags.no_metis) plan.why.metis += " (--no-metis)";
@@ -144,6 +159,7 @@ runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& d
         say("note: kernels are not cached: {}\n", why);
     runtime::SessionOptions options;
     options.drivers = &drivers;
+    options.job = host_job();
     options.threads = run.threads;
     options.compile.cpu_arch = run.cpu_arch;
     options.compile.reproducible = run.reproducible;

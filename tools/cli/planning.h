@@ -3,6 +3,7 @@
 // and inspect share.
 #pragma once
 
+#include "planner/machine/device_list.h"
 #include "planner/planner.h"
 #include "runtime/cards/drivers.h"
 #include "runtime/session/session.h"
@@ -12,9 +13,13 @@
 namespace cleave::tools {
 
 // The machine of --devices or --machine (both: the file's devices, chosen and ordered by
-// --devices).
+// --devices). Under mpirun that of all hosts.
 planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
                                     runtime::Drivers& drivers);
+
+// The machine of devices of this process, as `run` has them compute.
+planner::Machine machine_of_devices(const std::vector<planner::DeviceSpec>& specs,
+                                    const RunFlags& run, runtime::Drivers& drivers);
 
 // The GPUs of this machine as a device list; on standard error, which of them Cleave has no kernels
 // for.

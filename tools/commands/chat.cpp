@@ -12,6 +12,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/engine/engine.h"
 #include "runtime/text/chat_template.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/line_reader.h"
 #include "tools/cli/sampling_flags.h"
 #include "tools/cli/terminal.h"
@@ -160,6 +161,7 @@ void converse(Conversation& conversation) {
 }
 
 void run_chat(ChatArguments flags) {
+    if (follows(flags.run, flags.drivers)) return;
     TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "chat", "chat with");
     if (!text.chat)
         throw UserError(

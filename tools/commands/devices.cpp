@@ -22,6 +22,7 @@
 #include "runtime/drivers/host/host_topology.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/files.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/catalogue.h"
@@ -269,8 +270,9 @@ planner::Machine measure(const DevicesArguments& flags) {
 
 void run_devices(const DevicesArguments& flags) {
     if (flags.catalogue) return print_catalogue(flags.json);
+    if (follows({}, flags.drivers)) return;
     PlanFlags plan = flags.plan;
-    if (plan.devices.empty() && plan.machine_file.empty()) {
+    if (!host_job() && plan.devices.empty() && plan.machine_file.empty()) {
         const std::string gpus = gpus_at_hand(flags.drivers);
         plan.devices = gpus.empty() ? "host" : gpus + ",host";
     }

@@ -14,6 +14,7 @@
 #include "codegen/kernel/program.h"
 #include "codegen/text/stub_writer.h"
 #include "planner/build/choose_tiles.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -274,6 +275,7 @@ void print_text(const planner::Plan& plan, const std::vector<codegen::CompiledPr
 }
 
 void run_emit(const EmitArguments& flags) {
+    if (follows(flags.run, flags.drivers)) return;
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);

@@ -6,6 +6,7 @@
 
 #include "planner/export/model/exporters.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
@@ -37,6 +38,7 @@ void run_export(const ExportArguments& flags) {
         throw UserError("--json prints the manifest of what -o DIR wrote: add -o DIR");
     const std::vector<planner::Exporter> exporters = planner::all_exporters();
     const planner::Exporter& exporter = planner::find_exporter(exporters, flags.format);
+    if (follows({}, flags.drivers)) return;
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     make_paths_absolute(model.graph);
     planner::Workload workload =

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tools/cli/files.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -21,6 +22,7 @@ struct InspectArguments {
 };
 
 void run_inspect(const InspectArguments& flags) {
+    if (follows({}, flags.drivers)) return;
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     if (!flags.html.empty()) check_writable("--html", flags.html);
     planner::Workload workload =

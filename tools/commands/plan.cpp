@@ -11,6 +11,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/engine/forecast.h"
 #include "tools/cli/files.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -73,6 +74,7 @@ void run_plan(const PlanArguments& flags) {
             "contiguous");
     if (flags.json && flags.all_steps)
         throw UserError("--steps shapes the text; --json always has every step");
+    if (follows({}, flags.drivers)) return;
     std::vector<runtime::TraceRequest> trace;
     if (!flags.serve.trace.empty()) trace = trace_from_flag(flags.serve, "--serve");
     LoadedModel model = load_model(flags.model, flags.plan.dtype);

@@ -19,6 +19,7 @@
 #include "runtime/generate/generate.h"
 #include "runtime/generate/score.h"
 #include "tools/cli/files.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/logit_check.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/prompts.h"
@@ -194,6 +195,10 @@ Json result_json(const OpenedReplicas& opened, const std::vector<std::vector<int
     json["transferred_bytes"] = total([](const auto& s) { return s.transferred_bytes(); });
     json["loading"] = {{"bytes", total([](const auto& s) { return s.loading().bytes; })},
                        {"seconds", total([](const auto& s) { return s.loading().seconds; })}};
+    if (const runtime::Session::Network network = opened.sessions[0]->network();
+        network.message_bytes > 0)
+        json["network"] = {{"payload_bytes", network.payload_bytes},
+                           {"message_bytes", network.message_bytes}};
     const runtime::OverlapReport overlap = opened.sessions[0]->overlap();
     json["overlap"] = {{"launches", total([](const auto& s) { return s.overlap().launches; })},
                        {"reasons", overlap.reasons}};
@@ -224,6 +229,7 @@ LogitDifference host_difference(const RunArguments& flags, const planner::Plan& 
     RunArguments quiet = flags;
     quiet.trace.clear();
     quiet.run.simt_seed.reset();
+    of_host.alone = true;
     of_host.objective = "latency";
     of_host.replicas.clear();
     of_host.concurrency = 0;
@@ -452,6 +458,7 @@ std::string what_stops(const importer::Graph& graph) {
 
 void run(const RunArguments& flags) {
     check_flags(flags);
+    if (follows(flags.run, flags.drivers)) return;
     Ready ready;
     ready.model = load_model(flags.model, flags.plan.dtype);
     if (ready.model.kind == ModelKind::kShape)

@@ -13,6 +13,7 @@
 
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/hosts.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/serving.h"
@@ -108,6 +109,7 @@ void raise_descriptor_limit() {
 
 void run_serve(ServeArguments flags) {
     raise_descriptor_limit();
+    if (follows(flags.run, flags.drivers)) return;
     TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "serve", "serve");
     serve::ServedModel served = served_model(flags, text);
     if (!text.model.plan && flags.plan.batch == 0) flags.plan.batch = kDefaultBatch;

@@ -47,7 +47,8 @@ std::vector<planner::DeviceId> devices_on_card(const planner::Plan& plan,
     std::vector<planner::DeviceId> on_card;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         const planner::DeviceInfo& other = plan.machine.devices[d];
-        if (other.kind == mine.kind && other.index == mine.index) on_card.emplace_back(d);
+        if (other.host == mine.host && other.kind == mine.kind && other.index == mine.index)
+            on_card.emplace_back(d);
     }
     return on_card;
 }

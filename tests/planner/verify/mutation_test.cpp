@@ -16,15 +16,19 @@
 namespace cleave::test {
 namespace {
 
-Plan made_plan(int devices, int tp, int pp, const char* kind = "host", std::vector<Pin> pins = {},
-               std::optional<DType> kv_dtype = {}) {
+Plan plan_on(const Machine& machine, int tp, int pp, std::vector<Pin> pins = {},
+             std::optional<DType> kv_dtype = {}) {
     Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128, .kv_dtype = kv_dtype};
     auto shape = models::find_shape("stories-260k");
     REQUIRE(shape);
-    return make_plan(models::build_llama_graph(*shape, DType::kF32),
-                     machine_of(fmt::format("{}[0-{}]", kind, devices - 1), small_host(2)),
-                     workload,
+    return make_plan(models::build_llama_graph(*shape, DType::kF32), machine, workload,
                      {.tensor_parallel = tp, .pipeline_stages = pp, .pins = std::move(pins)});
+}
+
+Plan made_plan(int devices, int tp, int pp, const char* kind = "host", std::vector<Pin> pins = {},
+               std::optional<DType> kv_dtype = {}) {
+    return plan_on(machine_of(fmt::format("{}[0-{}]", kind, devices - 1), small_host(2)), tp, pp,
+                   std::move(pins), kv_dtype);
 }
 
 // Two operators over tensors, each with an initializer, on a device each.
@@ -76,6 +80,9 @@ std::vector<Plan> sound_plans() {
     plans.push_back(made_plan(2, 2, 1, "host", {}, DType::kInt8));
     plans.push_back(made_plan(4, 2, 2, "sim:mi210"));
     norms_in_readers(plans.back());
+    const Machine hosts = machine_of("sim:h100[0-1]@a,sim:h100[0-1]@b");
+    plans.push_back(plan_on(hosts, 4, 1));
+    plans.push_back(plan_on(hosts, 2, 2));
     plans.push_back(
         made_plan(2, 1, 0, "host",
                   {{"layers.0", "host[0]"}, {"layers.1-3", "host[1]"}, {"layers.4", "host[0]"}}));

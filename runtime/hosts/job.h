@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run that this process is one rank of: mpirun starts a process on each host, rank 0 plans and
+// the others follow. Two kinds of traffic: messages of any length, which wait at the receiver until
+// it asks; and payloads of plan steps, from memory to memory. Of one kind, from one rank to
+// another, all arrive in the order in which they were sent.
+//
+// One thread of the job makes every call to MPI. It never blocks: it tries what is under way, and
+// sleeps shortly. Each rank says every second that it lives. One that is silent for 5 s or reports
+// an error ends the run: everything is cancelled, and every call throws. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/cancel.h"
+#include "runtime/base/errors.h"
+#include "runtime/hosts/mpi_table.h"
+
+namespace cleave::runtime {
+
+// Another rank ended the run, or cannot be reached: exit code 1.
+class HostError : public Error {
+public:
+    using Error::Error;
+};
+
+enum class Message : uint8_t {
+    kAlive,    // and its count of progress
+    kHello,    // the sender's host and build, when it joins
+    kGather,   // its part of a gather, to rank 0
+    kGiven,    // what rank 0 gives to all
+    kPing,     // of a measurement of links
+    kCommand,  // of rank 0: what the others do next
+    kPass,     // of rank 0: a batch
+    kResult,   // to rank 0: a pass's tokens or logits
+    kFailed,   // why the sender's run has failed
+    kLeaves,   // the last one of a rank
+};
+
+struct JobOptions {
+    std::string build;                       // all ranks have the same
+    CancelToken* cancel = nullptr;           // ends waits; the job sets it where the run has failed
+    std::chrono::milliseconds alive{1000};   // between two signs of life
+    std::chrono::milliseconds silent{5000};  // a rank that gave none for so long is lost
+    std::chrono::seconds join{60};           // all ranks have joined
+};
+
+class HostJob {
+public:
+    // Joins; waits for all ranks. UserError where they cannot be reached or are of another build.
+    // `mpi` must outlive the job.
+    HostJob(const cleave_mpi_table& mpi, const JobOptions& options);
+    // Leaves, as after leave(), if that was not done.
+    ~HostJob();
+    HostJob(const HostJob&) = delete;
+    HostJob& operator=(const HostJob&) = delete;
+
+    int rank() const;
+    int size() const;
+    // By rank: its host's name, or the rank's number where several ranks have that name.
+    const std::vector<std::string>& hosts() const;
+    // "rank 1 (b)".
+    std::string name(int rank) const;
+    // The rank that runs devices of `host`, or -1.
+    int rank_of(const std::string& host) const;
+    const std::string& library() const;
+
+    void send(int to, Message kind, std::string bytes);
+    void send_others(Message kind, const std::string& bytes);
+    // The oldest of that kind that was not received; waits. `give_up`, if any, is asked now and
+    // then: true ends the wait with an empty message.
+    std::string receive(int from, Message kind, const std::function<bool()>& give_up = {});
+
+    // Every rank calls these, with its own part. At rank 0 everybody's, by rank; elsewhere nothing.
+    std::vector<std::string> gather(std::string part);
+    // What rank 0 has.
+    std::string give(std::string of_rank_0);
+    // UserError on every rank that names each rank with an objection; none where nobody has any.
+    void vote(const std::string& objection);
+
+    // A payload of a plan step. The memory stays as it is until `done`, which the job's thread
+    // calls: it must not throw or wait. A payload of another length than the receiver has room for
+    // ends the run.
+    void send_payload(int to, int channel, std::span<const std::byte> payload,
+                      std::function<void()> done);
+    void receive_payload(int from, int channel, std::span<std::byte> payload,
+                         std::function<void()> done);
+
+    // The count that tells the others that this rank is not stuck; null: none any more.
+    void count_progress(const std::atomic<uint64_t>* count);
+    // Grows when a count of another rank has.
+    const std::atomic<uint64_t>& progress_of_others() const;
+
+    // HostError once the run has failed, Cancelled once the user interrupted.
+    void throw_if_failed() const;
+    // Why the run has failed, as this rank knows it; empty: it has not.
+    std::string failure() const;
+
+    // Bytes that this rank sent: payloads of steps, and all other messages.
+    int64_t payload_bytes() const;
+    int64_t message_bytes() const;
+
+    // Ends this rank's part: after its work, when it waits for the others, or for the reason
+    // `error`, which every other rank then has for its own end. Returns within 10 s, and MPI
+    // touches no memory any more. After an error the process has to end with a code that is not 0:
+    // that makes mpirun end those that cannot.
+    void leave(const std::string& error = "");
+
+private:
+    struct Impl;
+    void meet();
+    std::shared_ptr<Impl> impl_;
+};
+
+// Whether mpirun or a launcher like it started this process.
+bool is_launched_by_mpi();
+
+// The table of libcleave_mpi, opened once. UserError with the reason where it cannot be.
+const cleave_mpi_table& open_mpi();
+
+}  // namespace cleave::runtime

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/hosts/measure.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <sstream>
+#include <string>
+#include <thread>
+
+namespace cleave::runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kSmall = 8, kLarge = size_t{1} << 20;
+constexpr int kMostSmall = 40, kMostLarge = 12;
+constexpr std::chrono::milliseconds kEach{100};  // of small ones, and of large ones
+
+void wait_for(std::atomic<bool>& done, HostJob& job) {
+    while (!done) {
+        job.throw_if_failed();
+        std::this_thread::sleep_for(std::chrono::microseconds(10));
+    }
+}
+
+// One payload to the other rank and back, or the other way round.
+void exchange(HostJob& job, int other, std::vector<std::byte>& bytes, bool begins) {
+    for (const bool sends : {begins, !begins}) {
+        std::atomic<bool> done{false};
+        if (sends)
+            job.send_payload(other, 0, bytes, [&] { done = true; });
+        else
+            job.receive_payload(other, 0, bytes, [&] { done = true; });
+        wait_for(done, job);
+    }
+}
+
+// Half of the shortest time there and back; the first rank of the pair counts and says when to end.
+int64_t half_round_trip(HostJob& job, int other, bool begins, size_t size, int most) {
+    std::vector<std::byte> bytes(size);
+    int64_t best = INT64_MAX;
+    const Clock::time_point end = Clock::now() + kEach;
+    for (int i = 0;; ++i) {
+        bool more = i < 2 || (i < most && Clock::now() < end);
+        if (begins)
+            job.send(other, Message::kPing, more ? "1" : "");
+        else
+            more = !job.receive(other, Message::kPing).empty();
+        if (!more) return best / 2;
+        const Clock::time_point before = Clock::now();
+        exchange(job, other, bytes, begins);
+        best = std::min<int64_t>(
+            best,
+            std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - before).count());
+    }
+}
+
+}  // namespace
+
+std::vector<std::vector<planner::NetworkRate>> measure_links(HostJob& job) {
+    const int ranks = job.size();
+    std::string mine;
+    for (int a = 0; a < ranks; ++a)
+        for (int b = a + 1; b < ranks; ++b) {
+            if (job.rank() == a || job.rank() == b) {
+                const bool begins = job.rank() == a;
+                const int other = begins ? b : a;
+                const int64_t latency = half_round_trip(job, other, begins, kSmall, kMostSmall);
+                const int64_t large = half_round_trip(job, other, begins, kLarge, kMostLarge);
+                if (begins)
+                    mine += fmt::format(
+                        "{} {} {} {}\n", a, b, latency,
+                        int64_t{kLarge} * 1'000'000'000 / std::max<int64_t>(1, large - latency));
+            }
+            job.give("");  // the next pair has the network for itself
+        }
+    std::vector<std::vector<planner::NetworkRate>> rates;
+    const std::vector<std::string> all = job.gather(mine);
+    if (job.rank() != 0) return rates;
+    const auto n = static_cast<size_t>(ranks);
+    rates.assign(n, std::vector<planner::NetworkRate>(n));
+    for (const std::string& text : all) {
+        std::istringstream lines(text);
+        size_t a = 0, b = 0;
+        planner::NetworkRate rate;
+        while (lines >> a >> b >> rate.latency_ns >> rate.bandwidth)
+            rates.at(a).at(b) = rates.at(b).at(a) = rate;
+    }
+    return rates;
+}
+
+}  // namespace cleave::runtime

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/hosts/job.h"
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "tests/runtime/hosts/fake_mpi.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::runtime;
+using Catch::Matchers::Contains;
+using cleave::test::FakeMpi;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+JobOptions options_of(const std::string& build, CancelToken* cancel = nullptr) {
+    return {build, cancel, std::chrono::milliseconds(5), std::chrono::milliseconds(500),
+            std::chrono::seconds(10)};
+}
+
+// Does `work` as every rank of a run, each on a thread; by rank what it threw.
+Words as_ranks(FakeMpi& mpi, int ranks, const std::function<void(HostJob&)>& work,
+               const Words& builds = {}) {
+    Words errors(static_cast<size_t>(ranks));
+    std::vector<std::thread> threads;
+    for (int r = 0; r < ranks; ++r)
+        threads.emplace_back([&, r] {
+            const auto at = static_cast<size_t>(r);
+            try {
+                HostJob job(mpi.table(r), options_of(builds.empty() ? "one" : builds[at]));
+                try {
+                    work(job);
+                } catch (const Error& error) {
+                    errors[at] = error.what();
+                }
+                job.leave(errors[at]);
+            } catch (const Error& error) {
+                errors[at] = error.what();
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+}
+
+}  // namespace
+
+TEST_CASE("messages of a kind and payloads of a channel arrive in the order of sending",
+          "[runtime]") {
+    FakeMpi mpi({"a", "b"});
+    Words got;
+    std::vector<int> numbers(20, -1);
+    std::atomic<bool> named{false};
+    const Words errors = as_ranks(mpi, 2, [&](HostJob& job) {
+        std::atomic<int> left = 20;
+        std::vector<int> payloads(20);
+        for (size_t i = 0; i < 20; ++i) {
+            payloads[i] = static_cast<int>(i);
+            const std::span<int> one(&(job.rank() == 0 ? payloads : numbers)[i], 1);
+            if (job.rank() == 0) {
+                job.send(1, i % 2 ? Message::kPass : Message::kResult, std::to_string(i));
+                job.send_payload(1, 3, std::as_bytes(one), [&] { --left; });
+            } else {
+                job.receive_payload(0, 3, std::as_writable_bytes(one), [&] { --left; });
+            }
+        }
+        for (int i = 1; job.rank() == 1 && i < 20; i += 2) {
+            const std::string odd = job.receive(0, Message::kPass);
+            got.push_back(odd + " " + job.receive(0, Message::kResult));
+        }
+        while (left > 0) job.throw_if_failed();
+        if (job.name(1) == "rank 1 (b)" && job.rank_of("b") == 1 && job.rank_of("c") == -1 &&
+            job.payload_bytes() == (job.rank() == 0 ? 80 : 0))
+            named = true;
+    });
+    CHECK(errors == Words(2));
+    CHECK(named);
+    REQUIRE(got.size() == 10);
+    CHECK(got[0] == "1 0");
+    CHECK(got[9] == "19 18");
+    for (size_t i = 0; i < 20; ++i) CHECK(numbers[i] == static_cast<int>(i));
+    CHECK(mpi.payloads(0, 1) == std::vector<int64_t>(20, 4));
+}
+
+TEST_CASE("what one rank objects to is said on all, by name", "[runtime]") {
+    FakeMpi mpi({"a", "b", "c"});
+    Words gathered;
+    const Words errors = as_ranks(mpi, 3, [&](HostJob& job) {
+        const Words all = job.gather(std::to_string(job.rank()));
+        if (job.rank() == 0) gathered = all;
+        if (job.give(job.rank() == 0 ? "plan" : "") != "plan") throw InternalError("no plan");
+        job.vote("");
+        job.vote(job.rank() == 1 ? "it does not fit" : "");
+    });
+    CHECK(gathered == Words{"0", "1", "2"});
+    for (const std::string& error : errors) CHECK(error == "rank 1 (b): it does not fit");
+}
+
+TEST_CASE("ranks of one host go by their numbers, and ranks of two builds do not meet",
+          "[runtime]") {
+    FakeMpi mpi({"a", "a", "b"});
+    Words hosts;
+    CHECK(as_ranks(mpi, 3, [&](HostJob& job) {
+              if (job.rank() == 1) hosts = job.hosts();
+          }) == Words(3));
+    CHECK(hosts == Words{"0", "1", "b"});
+    FakeMpi other({"a", "b"});
+    for (const std::string& error : as_ranks(other, 2, [](HostJob&) {}, {"one", "two"}))
+        CHECK_THAT(error, Contains("need one build of Cleave"));
+}
+
+TEST_CASE("a rank that is silent, fails or sends another length than a step's ends all ranks' run",
+          "[runtime]") {
+    struct Case {
+        std::function<void(FakeMpi&, HostJob&)> of_rank_1;
+        const char* said;  // on ranks 0 and 2
+    };
+    const Case cases[] = {
+        {[](FakeMpi& mpi, HostJob& job) {
+             mpi.cut(1);
+             job.receive(0, Message::kPass);
+         },
+         "rank 1 (b) gave no sign of life"},
+        {[](FakeMpi&, HostJob&) { throw UserError("{}", "its disk is full"); },
+         "rank 1 (b) ended: its disk is full"},
+        {[](FakeMpi&, HostJob& job) {
+             const std::byte bytes[3]{};
+             job.send_payload(0, 0, bytes, [] {});
+             job.receive(0, Message::kPass);
+         },
+         "rank 1 (b) sent 3 bytes for a step that takes 4"},
+    };
+    for (const Case& c : cases) {
+        FakeMpi mpi({"a", "b", "c"});
+        std::byte room[4];
+        const Words errors = as_ranks(mpi, 3, [&](HostJob& job) {
+            if (job.rank() == 1) return c.of_rank_1(mpi, job);
+            if (job.rank() == 0) job.receive_payload(1, 0, room, [] {});
+            job.receive(1, Message::kPass);
+        });
+        CHECK_THAT(errors[0], Contains(c.said));
+        CHECK_THAT(errors[2], Contains(c.said));
+        CHECK(!errors[1].empty());
+    }
+}
+
+TEST_CASE("an error of MPI is said with the rank that was to be reached", "[runtime]") {
+    FakeMpi mpi({"a", "b"});
+    const Words errors = as_ranks(mpi, 2, [&](HostJob& job) {
+        if (job.rank() == 0) mpi.fail_sends(0, 7);
+        job.receive(1 - job.rank(), Message::kPass);
+    });
+    CHECK_THAT(errors[0], Contains("could not be sent to rank 1 (b): error 7"));
+    CHECK_THAT(errors[1], Contains("rank 0 (a) gave no sign of life"));
+}
+
+TEST_CASE("a failed run cancels what the process does", "[runtime]") {
+    FakeMpi mpi({"a", "b"});
+    CancelToken token;
+    std::thread fails([&] {
+        HostJob job(mpi.table(1), options_of("one"));
+        job.leave("no");
+    });
+    HostJob job(mpi.table(0), options_of("one", &token));
+    while (!token.cancelled()) std::this_thread::yield();
+    CHECK(job.failure() == "rank 1 (b) ended: no");
+    job.leave();
+    fails.join();
+}

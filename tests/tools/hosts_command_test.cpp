@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// One plan over several processes of mpirun, as a user starts them: real MPI, over TCP on the
+// loopback device, which shows what is computed and said, and nothing of speed.
+#include <nlohmann/json.hpp>
+
+#include "tests/planner/support/json_schema.h"
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+#include "tests/tools/support/ranks.h"
+
+using namespace cleave;
+using namespace cleave::test;
+using Json = nlohmann::json;
+using Catch::Contains;
+
+namespace {
+
+CommandResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = mpirun(ranks);
+    command.emplace_back(CLEAVE_BINARY);
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_program(command);
+}
+
+struct Run {
+    Json json;
+    std::string logits;
+};
+
+Run run_model(int ranks, const std::string& devices, const std::string& tp, const std::string& pp,
+              std::vector<std::string> more = {}) {
+    const TemporaryFolder folder;
+    const std::string logits = (folder.path() / "logits").string();
+    std::vector<std::string> arguments{"run",
+                                       bundled_model().string(),
+                                       "--devices",
+                                       devices,
+                                       "--tp",
+                                       tp,
+                                       "--pp",
+                                       pp,
+                                       "--dump-logits",
+                                       logits,
+                                       "--json",
+                                       "--max-new-tokens",
+                                       "8",
+                                       "--ignore-eos",
+                                       "--prompt",
+                                       "Once upon a time",
+                                       "--prompt",
+                                       "The dog ran to the big red house and"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult result = ranks == 0 ? run_cleave(arguments) : run_ranks(ranks, arguments);
+    INFO(result.error);
+    REQUIRE(result.exit_code == 0);
+    return {Json::parse(result.output), read_file(logits)};
+}
+
+}  // namespace
+
+TEST_CASE("on 1, 2, 3 and 4 ranks a plan has the bits of one host, tensors and layers split",
+          "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    struct Case {
+        int ranks;
+        const char *devices, *tp, *pp, *alone;
+    };
+    for (const Case& c :
+         {Case{1, "host[0-1]", "2", "1", "host[0-1]"}, Case{2, "host[0]", "2", "1", "host[0-1]"},
+          Case{2, "host[0]@1,host[0]@0", "1", "2", "host[0-1]"},
+          Case{2, "host[0-1]@0,host[0]@1", "3", "1", "host[0-2]"},
+          Case{3, "host[0]", "1", "3", "host[0-2]"},
+          Case{3, "host[0]@0,host[0]@1,host[1]@0,host[0]@2", "2", "2", "host[0-3]"},
+          Case{4, "host", "2", "2", "host[0-3]"}, Case{4, "host", "4", "1", "host[0-3]"}}) {
+        INFO(c.ranks << " ranks on " << c.devices << ", tp " << c.tp << ", pp " << c.pp);
+        const Run alone = run_model(0, c.alone, c.tp, c.pp);
+        const Run several = run_model(c.ranks, c.devices, c.tp, c.pp);
+        CHECK(several.json["sequences"] == alone.json["sequences"]);
+        CHECK(several.logits == alone.logits);
+        CHECK(several.logits.size() > 0);
+        CHECK(several.json["transferred_bytes"] == alone.json["transferred_bytes"]);
+        CHECK(several.json["peak_memory_bytes"].size() == alone.json["devices"].size());
+        CHECK(schema_errors(Json::parse(read_file(source_root() / "tools/schema/run.schema.json")),
+                            several.json) == std::vector<std::string>());
+    }
+}
+
+TEST_CASE("a process that is no rank of a run refuses devices of other hosts", "[tools]") {
+    const CommandResult result = run_cleave(
+        {"run", bundled_model().string(), "--devices", "host[0]@0,host[0]@1", "--prompt", "Once"});
+    CHECK(result.exit_code == 1);
+    CHECK_THAT(result.error, Contains("host[0]@0") && Contains("mpirun -np 2"));
+}
+
+TEST_CASE("ranks say alike what the device list has wrong, and no process stays", "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    for (const auto& [devices, said] :
+         {std::pair{"host[0]@0,host[0]@2", "its hosts, by rank, are 0, 1"},
+          std::pair{"host[0]@0", "no device of the host '1'"}}) {
+        const CommandResult result =
+            run_ranks(2, {"run", bundled_model().string(), "--devices", devices, "--prompt", "a"});
+        CHECK(result.exit_code == 1);
+        CHECK(result.output.empty());
+        CHECK_THAT(result.error, Contains(said));
+    }
+}

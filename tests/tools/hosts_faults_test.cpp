@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Faults of a run on several hosts: whatever happens to a rank, the others say why and end with an
+// error, and no process stays. Kernels of GPUs on the CPU are slow enough to be met in each phase.
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+#include "tests/tools/support/ranks.h"
+
+using namespace cleave;
+using namespace cleave::test;
+using Catch::Contains;
+
+namespace {
+
+// DIR WHEN WHOM SIGNAL PROGRAM...: starts PROGRAM on two ranks, sends SIGNAL once the run is so
+// far, and says how all ended. Each rank's process has its number in DIR.
+constexpr const char* kScript = R"script(
+dir=$1 when=$2 whom=$3 signal=$4
+shift 4
+"${@:1:$ranks_words}" bash -c 'echo $$ > "$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$dir" \
+    "${@:$((ranks_words + 1))}" > "$dir/out" 2> "$dir/err" < /dev/null &
+mpirun=$!
+written() { [[ $(stat -c %s "$1" 2>/dev/null || echo 0) -gt $2 ]]; }
+until written "$dir/pid.0" 0 && written "$dir/pid.1" 0; do sleep 0.02; done
+# The prompt is written before the first pass, new text behind it after each token.
+[[ $when != prefill ]] || until written "$dir/out" 0; do sleep 0.02; done
+[[ $when != decode ]] || until written "$dir/out" 40; do sleep 0.02; done
+if [[ $whom == mpirun ]]; then kill -s "$signal" $mpirun; else kill -s "$signal" "$(cat "$dir/pid.$whom")"; fi
+wait $mpirun
+echo "mpirun: $?"
+for pid in $(cat "$dir"/pid.*);
+do
+    for ((i = 0; i < 150; ++i));
+do kill - 0 $pid 2 > / dev / null || break;
+sleep 0.1; done
+    ! kill -0 $pid 2>/dev/null || echo "stays: $pid"
+done
+cat "$dir/err"
+)script";
+
+struct Ended {
+    bool failed;  // mpirun's code is not 0
+    std::string words;
+};
+
+Ended with_fault(const std::string& when, const std::string& whom, const std::string& signal) {
+    const TemporaryFolder folder;
+    std::vector<std::string> ranks = mpirun(2);
+    std::vector<std::string> command{"env",
+                                     "ranks_words=" + std::to_string(ranks.size()),
+                                     "bash",
+                                     "-c",
+                                     kScript,
+                                     "fault",
+                                     folder.path().string(),
+                                     when,
+                                     whom,
+                                     signal};
+    command.insert(command.end(), ranks.begin(), ranks.end());
+    for (const std::string& word :
+         {std::string(CLEAVE_BINARY), std::string("run"), bundled_model().string(),
+          std::string("--devices"), std::string("simt:sm_90a"), std::string("--pp"),
+          std::string("2"), std::string("--ignore-eos"), std::string("--max-new-tokens"),
+          std::string("400"), std::string("--prompt"), std::string("Once upon a time")})
+        command.push_back(word);
+    const CommandResult result = run_program(command);
+    INFO(result.output << result.error);
+    REQUIRE(result.exit_code == 0);
+    CHECK_THAT(result.output, !Contains("stays:"));
+    return {!Contains("mpirun: 0\n").match(result.output), result.output};
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is killed in load, prefill or decode ends the run, and no process stays",
+          "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    for (const auto& [when, whom] :
+         {std::pair{"load", "1"}, {"prefill", "1"}, {"decode", "1"}, {"decode", "0"}}) {
+        INFO(whom << " killed in " << when);
+        const Ended ended = with_fault(when, whom, "KILL");
+        CHECK(ended.failed);
+        if (std::string(when) != "load")
+            CHECK_THAT(ended.words,
+                       Contains("mpirun ended this rank") || Contains("gave no sign of life"));
+    }
+}
+
+TEST_CASE("a rank that is stopped is lost after 5 s, which the other says", "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    const Ended ended = with_fault("decode", "1", "STOP");
+    CHECK(ended.failed);
+    CHECK_THAT(ended.words, Contains("rank 1 gave no sign of life for 5 s"));
+}
+
+TEST_CASE("an interrupted mpirun ends all ranks, and no process stays", "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    const Ended ended = with_fault("decode", "mpirun", "INT");
+    CHECK(ended.failed);
+    CHECK_THAT(ended.words, Contains("mpirun ended this rank: it was interrupted"));
+}
+
+TEST_CASE("ranks with other weights or another build refuse the run before anything loads",
+          "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    const TemporaryFolder folder;
+    const std::string dir = folder.path().string(), binary = CLEAVE_BINARY;
+    const std::string lib = (std::filesystem::path(binary).parent_path().parent_path() / "lib");
+    // Each rank works in a folder of its own, with a copy of the model and of the program.
+    const CommandResult made = run_program(
+        {"bash", "-ec",
+         "cd \"$0\"; for r in 0 1; do mkdir -p $r/bin; cp \"$1\" $r/model.onnx; cp \"$2\" "
+         "$r/bin/cleave; ln -s \"$3\" $r/lib; done",
+         dir, bundled_model().string(), binary, lib});
+    INFO(made.error);
+    REQUIRE(made.exit_code == 0);
+    const auto run = [&] {
+        std::vector<std::string> command = mpirun(2);
+        for (const char* word :
+             {"bash", "-c", "cd \"$0/$OMPI_COMM_WORLD_RANK\" && exec bin/cleave \"$@\""})
+            command.emplace_back(word);
+        for (const std::string& word :
+             {dir, std::string("run"), std::string("model.onnx"), std::string("--devices"),
+              std::string("host"), std::string("--pp"), std::string("2"), std::string("--prompt"),
+              std::string("Once"), std::string("--tokenizer"),
+              bundled_model().parent_path().string(), std::string("--max-new-tokens"),
+              std::string("2")})
+            command.push_back(word);
+        return run_program(command);
+    };
+    CHECK(run().exit_code == 0);
+    const auto change = [&](const std::string& file, const std::string& how) {
+        REQUIRE(run_program({"bash", "-ec", how, dir + "/1/" + file}).exit_code == 0);
+    };
+    change("model.onnx", "printf x | dd of=\"$0\" bs=1 seek=2000000 conv=notrunc");
+    const CommandResult other_weights = run();
+    CHECK(other_weights.exit_code == 1);
+    CHECK_THAT(other_weights.error, Contains("rank 1: the model's files are not those of rank 0"));
+    change("model.onnx", "printf x >> \"$0\"");
+    CHECK_THAT(run().error, Contains("where the plan was made"));
+    change("model.onnx", "rm \"$0\"");
+    CHECK_THAT(run().error, Contains("reads the weights from its own copy"));
+    change("bin/cleave", "printf x >> \"$0\"");
+    const CommandResult other_build = run();
+    CHECK(other_build.exit_code == 1);
+    CHECK_THAT(other_build.error, Contains("all ranks of a run need one build of Cleave"));
+}
