@@ -494,7 +494,7 @@ int64_t HostJob::message_bytes() const { return impl_->message_bytes; }
 
 // A rank that fails says so, and waits until the others have: the first process that ends with an
 // error makes mpirun end all.
-void HostJob::leave(const std::string& error) {
+void HostJob::leave(const std::string& error, std::chrono::milliseconds patience) {
     Impl& job = *impl_;
     Lock lock(job.mutex);
     if (job.stops || !job.joined || job.ended) return;
@@ -506,7 +506,7 @@ void HostJob::leave(const std::string& error) {
             if (r != job.rank && !job.left[static_cast<size_t>(r)]) return false;
         return job.unsent == 0;
     };
-    if (bad) job.changed.wait_for(lock, std::chrono::seconds(2), done);
+    if (bad) job.changed.wait_for(lock, patience, done);
     job.quits = bad;
     job.stops = true;
     job.asked.notify_one();

@@ -108,10 +108,11 @@ public:
     int64_t message_bytes() const;
 
     // Ends this rank's part: after its work, when it waits for the others, or for the reason
-    // `error`, which every other rank then has for its own end. Returns within 10 s, and MPI
-    // touches no memory any more. After an error the process has to end with a code that is not 0:
-    // that makes mpirun end those that cannot.
-    void leave(const std::string& error = "");
+    // `error`, which every other rank then has for its own end: those have `patience` to say it.
+    // Returns within 10 s, and MPI touches no memory any more. After an error the process has to
+    // end with a code that is not 0: that makes mpirun end those that cannot.
+    void leave(const std::string& error = "",
+               std::chrono::milliseconds patience = std::chrono::seconds(2));
 
 private:
     struct Impl;

@@ -149,6 +149,9 @@ struct Session::Impl {
         if (!job) return work();
         try {
             return work();
+        } catch (const Cancelled&) {  // maybe by mpirun, which gives a rank one second
+            job->leave("it was interrupted", std::chrono::milliseconds(200));
+            throw;
         } catch (const std::exception& error) {
             job->leave(error.what());
             throw;

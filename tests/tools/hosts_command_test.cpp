@@ -80,6 +80,9 @@ TEST_CASE("on 1, 2, 3 and 4 ranks a plan has the bits of one host, tensors and l
         CHECK(several.logits.size() > 0);
         CHECK(several.json["transferred_bytes"] == alone.json["transferred_bytes"]);
         CHECK(several.json["peak_memory_bytes"].size() == alone.json["devices"].size());
+        // With a device on each rank all that moves between devices is sent, and nothing else is.
+        if (several.json["devices"].size() == static_cast<size_t>(c.ranks))
+            CHECK(several.json["network"]["payload_bytes"] == alone.json["transferred_bytes"]);
         CHECK(schema_errors(Json::parse(read_file(source_root() / "tools/schema/run.schema.json")),
                             several.json) == std::vector<std::string>());
     }
@@ -103,4 +106,42 @@ TEST_CASE("ranks say alike what the device list has wrong, and no process stays"
         CHECK(result.output.empty());
         CHECK_THAT(result.error, Contains(said));
     }
+}
+
+TEST_CASE(
+    "on two ranks a text's score, a check, requests of a trace and a saved plan work as on one",
+    "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    const TemporaryFolder folder;
+    const std::string model = bundled_model().string(), text = (folder.path() / "text").string(),
+                      plan = (folder.path() / "two.plan").string(),
+                      trace = (folder.path() / "trace.json").string();
+    REQUIRE(run_program({"bash", "-c", "echo 'Once upon a time there was a dog.' > \"$0\"", text})
+                .exit_code == 0);
+    const auto json = [](const CommandResult& result) {
+        INFO(result.error);
+        REQUIRE(result.exit_code == 0);
+        return Json::parse(result.output);
+    };
+    std::vector<std::string> score{"run",  model, "--score",   text,       "--json",
+                                   "--pp", "2",   "--devices", "host[0-1]"};
+    const Json alone = json(run_cleave(score));
+    score.back() = "host";
+    CHECK(json(run_ranks(2, score)) == alone);
+
+    CHECK(run_ranks(2, {"plan", model, "--devices", "host", "--tp", "2", "-o", plan}).exit_code ==
+          0);
+    const Json run = json(run_ranks(2, {"run", plan, "--prompt", "Once", "--max-new-tokens", "4",
+                                        "--check", "--trace", trace, "--json"}));
+    CHECK(run["check_max_difference"] < 1e-3);
+    CHECK(run["devices"] == Json{"host[0]@0", "host[0]@1"});
+    const std::string events = read_file(trace);
+    CHECK_THAT(events, Contains("host[0]@0") && Contains("host[0]@1"));
+    CHECK_THAT(run_cleave({"run", plan, "--prompt", "Once"}).error,
+               Contains("host[0]@0") && Contains("start one process on each of the plan's hosts"));
+
+    const Json served =
+        json(run_ranks(2, {"run", model, "--devices", "host", "--pp", "2", "--batch", "4",
+                           "--serve-trace", "rate=200,prompt=20,output=5,requests=12", "--json"}));
+    CHECK(served["measured"]["output_tokens"] == 60);
 }

