@@ -49,6 +49,7 @@ Kernel make_product(const LinearSpec& s, HostStub& stub) {
     w.constant("kItemRows", rows);
     w.constant("kTokens", tokens);
     w.constant("kReproducible", stub.target.reproducible);
+    w.constant("kFast", stub.target.fast);
     write_operands(s, stub);
     w.view("X", s.x);
     w.constant("kScratchBytes", stub.launch.shared_bytes);
@@ -67,6 +68,7 @@ Kernel make_product(const GateUpSpec& s, HostStub& stub) {
     w.constant("kItemRows", rows);
     w.constant("kTokens", tokens);
     w.constant("kReproducible", stub.target.reproducible);
+    w.constant("kFast", stub.target.fast);
     w.weight("GateWeight", s.gate, s.in, "gate");
     w.weight("UpWeight", s.up, s.in, "up");
     write_operands(s, stub);
@@ -94,6 +96,7 @@ Kernel make_product(const QkvSpec& s, HostStub& stub) {
     w.constant("kIn", s.in);
     w.constant("kTokens", tokens);
     w.constant("kReproducible", stub.target.reproducible);
+    w.constant("kFast", stub.target.fast);
     write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
     w.constant("kQHeads", s.q_heads);
     w.constant("kKvHeads", kv_heads);

@@ -17,7 +17,8 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
                     bool reproducible, KernelTable& kernels, std::vector<Instruction>& out) {
     HostTarget target{std::max<int64_t>(plan.machine.device(device).limits.num_compute_units, 1),
                       {},
-                      reproducible};
+                      reproducible,
+                      plan.workload.compute == planner::ComputeMode::kFast};
     const planner::Phase& phase = plan.phase(is_prefill);
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const Compute* compute = phase.steps[i].compute();

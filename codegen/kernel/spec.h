@@ -268,6 +268,7 @@ struct HostTarget {
     int64_t threads = 1;
     planner::Tile tile;
     bool reproducible = false;  // a token's bits do not depend on the tokens beside it
+    bool fast = false;          // products round activations (planner::ComputeMode)
 };
 
 // What a GPU offers, and the plan's tile. Without one (tile.threads 0), the planner's arithmetic

@@ -2,6 +2,7 @@
 #include "planner/analysis/storage.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "importer/weights/quantized_shard.h"
 
@@ -16,10 +17,27 @@ DType device_dtype(const Weight& weight, const Workload& workload) {
     return converts && weight.shape.size() == 2 ? *workload.dtype : weight.dtype;
 }
 
+std::optional<DType> activation_rounding(const Weight& weight, const Workload& workload) {
+    if (weight.shape.size() != 2) return std::nullopt;
+    const DType dtype = device_dtype(weight, workload);
+    if (!stays_quantized(weight, dtype))
+        return dtype == DType::kBF16 ? std::optional(DType::kBF16) : std::nullopt;
+    const QuantizedFormat format = quantized_format(weight);
+    const bool integers = format.code == DType::kUInt4 || format.code == DType::kUInt8;
+    if (!integers || format.dynamic_activations || format.block % kRoundingGroup != 0)
+        return std::nullopt;
+    return DType::kInt8;
+}
+
 int64_t column_block(const Weight& weight, const Workload& workload) {
     if (weight.shape.size() != 2) return 1;
-    DType dtype = device_dtype(weight, workload);
-    return stays_quantized(weight, dtype) ? std::max<int64_t>(1, weight.quantization.block) : 1;
+    int64_t block = 1;
+    if (stays_quantized(weight, device_dtype(weight, workload)))
+        block = std::max<int64_t>(1, weight.quantization.block);
+    if (workload.compute == ComputeMode::kFast &&
+        activation_rounding(weight, workload) == DType::kInt8)
+        block = std::lcm(block, kRoundingGroup);
+    return block;
 }
 
 int64_t shard_bytes(const Weight& weight, int64_t rows, int64_t columns, DType dtype) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "importer/graph/graph.h"
 #include "planner/plan/workload.h"
@@ -15,8 +16,12 @@ namespace cleave::planner {
 // has it otherwise, which is quantised by make_plan where --dtype says so.
 DType device_dtype(const importer::Weight& weight, const Workload& workload);
 
-// Columns of a matrix that one scale serves on devices, so that no cut may part them: its
-// own blocks where it is quantised, else 1.
+// What a product with the matrix rounds its activations to where the plan computes fast: bf16, int8
+// in groups of kRoundingGroup, or nothing.
+std::optional<DType> activation_rounding(const importer::Weight& weight, const Workload& workload);
+
+// Columns of a matrix that one scale serves on devices, so that no cut may part them: its own
+// blocks where it is quantised, and the groups of rounded activations; else 1.
 int64_t column_block(const importer::Weight& weight, const Workload& workload);
 
 // Bytes of rows x columns of a weight on a device, packed, with scales where there are some.

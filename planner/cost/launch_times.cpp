@@ -17,12 +17,20 @@ namespace {
 // The share of an estimated peak that host kernels reach, where nothing was measured.
 constexpr double kHostBandwidthShare = 0.85, kHostFlopsShare = 0.5;
 
+// Products of int8 against those of bf16 on a CPU's units: half the bytes.
+constexpr double kIntegerRate = 2;
+
 // Prefill on hosts reads a key once for a tile of queries.
 constexpr int64_t kPrefillKeyReuse = 32;
 
 // Launch latency of catalogue GPUs that the fitted latencies stand for
 // (planner/machine/catalogue.cpp).
 constexpr double kFittedLaunchNs = 3000;
+
+bool is_integer_code(DType dtype) {
+    return dtype == DType::kInt4 || dtype == DType::kUInt4 || dtype == DType::kInt8 ||
+           dtype == DType::kUInt8;
+}
 
 bool is_product(KernelKind kernel) {
     return kernel == KernelKind::kLinear || kernel == KernelKind::kNormLinear ||
@@ -134,6 +142,16 @@ double LaunchCosts::resident(const DeviceInfo& device) const {
     return cache > 0 ? std::clamp((2 * cache - read_per_token_) / cache, 0.0, 1.0) : 0.0;
 }
 
+// Operations/s of products of many tokens. Only where activations are rounded are they on a narrow
+// unit: the measured one is bf16's.
+double LaunchCosts::product_rate(const MeasuredRates& measured, DType weights) const {
+    const bool rounds = workload_.compute == ComputeMode::kFast;
+    if (rounds && weights == DType::kBF16) return static_cast<double>(measured.flops_narrow);
+    if (rounds && is_integer_code(weights))
+        return kIntegerRate * static_cast<double>(measured.flops_narrow);
+    return static_cast<double>(measured.flops_f32);
+}
+
 LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& facts,
                                          const LaunchAmounts& amounts, bool is_prefill,
                                          size_t host_width) const {
@@ -163,12 +181,12 @@ LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& 
         work = seconds_to_ns(bytes * cached, static_cast<double>(m.cache_bandwidth)) +
                seconds_to_ns(bytes * (1 - cached), static_cast<double>(m.bandwidth));
         bool narrow = dtype_bits(facts.dtype) < 32;
-        if (narrow)
+        // Codes of integers that meet rounded activations are not widened.
+        if (narrow && !(workload_.compute == ComputeMode::kFast && is_integer_code(facts.dtype)))
             work = std::max(work, seconds_to_ns(static_cast<double>(amounts.weight_bytes.at(p)) *
                                                     8 / dtype_bits(facts.dtype),
                                                 static_cast<double>(m.widening)));
-        work = std::max(
-            work, seconds_to_ns(flops, static_cast<double>(narrow ? m.flops_narrow : m.flops_f32)));
+        work = std::max(work, seconds_to_ns(flops, product_rate(m, facts.dtype)));
         // Grouped queries share the keys they read, and then computing decides.
         if (facts.kind == Facts::Kind::kAttention)
             work = std::max(seconds_to_ns(of_keys, static_cast<double>(m.attention_bandwidth)),

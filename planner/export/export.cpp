@@ -72,6 +72,10 @@ ExportResult export_plan(const Exporter& exporter, const Plan& plan) {
             "The plan has {} replicas that are alike, and this is the first: run it once more for "
             "the devices of each other one.",
             plan.num_replicas()));
+    if (plan.workload.compute == ComputeMode::kFast)
+        result.not_expressed.push_back(
+            "The plan computes fast, with rounded activations on hosts; what runs the export has "
+            "an arithmetic of its own.");
     return result;
 }
 

@@ -30,6 +30,8 @@ constexpr auto kLast<LinkKind> = kLinkKinds.back();
 template <>
 constexpr auto kLast<Objective> = static_cast<Objective>(kObjectives.size() - 1);
 template <>
+constexpr auto kLast<ComputeMode> = ComputeMode::kFast;
+template <>
 constexpr auto kLast<BufferRole> = BufferRole::kArrivals;
 template <>
 constexpr auto kLast<KernelKind> = KernelKind::kTensor;
@@ -190,7 +192,7 @@ FIELDS(Link, Link, from, to, kind, bandwidth, latency_ns, domain, exchange_bandw
 FIELDS(BandwidthDomain, BandwidthDomain, name, bandwidth)
 FIELDS(Machine, Machine, name, devices, links, domains, fabric)
 FIELDS(Workload, Workload, batch, prompt_tokens, context, kv_tokens, prefill_chunk, all_logits,
-       dtype, kv_dtype, activation_dtype)
+       dtype, kv_dtype, activation_dtype, compute)
 FIELDS(Pin, Pin, what, device)
 FIELDS(PlanOptions, PlanOptions, tensor_parallel, pipeline_stages, objective, use_metis, seed, pins,
        replicas, most_users, max_ttft_ns, max_tpot_ns, whole_layers)

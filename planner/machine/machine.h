@@ -46,7 +46,7 @@ struct MeasuredRates {
     int64_t cache_bytes = 0;      // weights up to here stay in the cache from token to token
     int64_t cache_bandwidth = 0;  // and are read at this rate, bytes/s
     int64_t flops_f32 = 0;        // per second, in products of many tokens with f32 weights
-    int64_t flops_narrow = 0;     // and with narrower ones
+    int64_t flops_narrow = 0;     // and with bf16 ones, activations rounded to bf16
     int64_t attention_bandwidth = 0;  // bytes/s of keys and values, in decode
     int64_t attention_flops = 0;      // per second, in prefill
     int64_t launch_ns = 0;            // from step to step, with all threads in one device

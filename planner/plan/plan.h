@@ -398,5 +398,6 @@ std::string_view buffer_role_name(BufferRole role);
 std::string_view collective_op_name(CollectiveOp op);
 std::string_view sum_form_name(SumForm form);
 std::string_view path_name(Path path);
+std::string_view compute_mode_name(ComputeMode mode);  // "exact", "fast"
 
 }  // namespace cleave::planner

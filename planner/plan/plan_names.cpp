@@ -56,6 +56,10 @@ std::string_view sum_form_name(SumForm form) {
     return kNames.at(static_cast<size_t>(form));
 }
 
+std::string_view compute_mode_name(ComputeMode mode) {
+    return mode == ComputeMode::kFast ? "fast" : "exact";
+}
+
 std::string_view path_name(Path path) {
     static constexpr std::array<std::string_view, 3> kNames{"staged", "peer", "vendor"};
     return kNames.at(static_cast<size_t>(path));

@@ -40,6 +40,16 @@ inline int64_t kv_position_bytes(DType dtype, int64_t positions, int64_t head_di
            (has_kv_scales(dtype) ? positions * 2 * dtype_bytes(DType::kF32, 1) : 0);
 }
 
+// How products treat their activations on host devices. GPUs have one way, each kernel's own.
+enum class ComputeMode : uint8_t {
+    kExact,  // f32
+    kFast,   // rounded to bf16 where the weights are bf16; where they are integers of 4 or 8 bits
+             // in blocks of whole kRoundingGroups, to int8 with a scale for each such group
+};
+// Features that share a scale of rounded activations. No device's columns end inside one, so the
+// results do not depend on the number of devices.
+inline constexpr int64_t kRoundingGroup = 32;
+
 struct Workload {
     // Workload::kv_tokens: all that is left on the devices.
     static constexpr int64_t kAllThatIsLeft = -1;
@@ -53,6 +63,8 @@ struct Workload {
     std::optional<DType>
         kv_dtype;  // default: the weights' dtype on GPUs, f32/f16/bf16 as stored on hosts
     DType activation_dtype = DType::kF32;
+    // Default: fast where all devices are hosts and that rounds anything.
+    std::optional<ComputeMode> compute = ComputeMode::kExact;
     int64_t kv_tokens = 0;  // that the KV pool has room for; 0: of `batch` whole contexts
 
     // Blocks of a sequence as long as the context.

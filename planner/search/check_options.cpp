@@ -79,6 +79,22 @@ void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
     w.kv_dtype = direct ? dtype : gpu ? DType::kF16 : DType::kF32;
 }
 
+// GPUs' kernels have one arithmetic each, which is neither.
+void settle_compute(const Graph& graph, const Machine& machine, Workload& w) {
+    const auto gpu = std::find_if(machine.devices.begin(), machine.devices.end(),
+                                  [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
+    if (w.compute == ComputeMode::kFast && gpu != machine.devices.end())
+        throw UserError(
+            "$compute fast: {} is a GPU, whose kernels round activations in one way of their own; "
+            "leave $compute out, or give $devices that are all hosts",
+            gpu->name);
+    if (w.compute) return;
+    const bool rounds = std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
+        return op.kind == OpKind::kLinear && activation_rounding(graph.weight(op.weights[0]), w);
+    });
+    w.compute = rounds && gpu == machine.devices.end() ? ComputeMode::kFast : ComputeMode::kExact;
+}
+
 std::string count_of(const Machine& machine) {
     auto n = machine.devices.size();
     return n == 1 ? "1 device" : std::to_string(n) + " devices";
@@ -191,6 +207,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     check_dtype(graph, workload);
     check_limits(analysis, machine, workload);
     settle_kv_dtype(graph, machine, workload);
+    settle_compute(graph, machine, workload);
     settle_prefill_chunk(graph, workload);
     Shape shape = check_shape(machine, options);
     if (const int most = most_stages(analysis, options); shape.pipeline_stages > most)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks what the user asks for against the machine, the graph and the workload, before any search,
-// and settles what they left open (the KV dtype). Throws UserError naming the flag and the fix.
+// and settles what they left open (the KV dtype, the arithmetic of products). Throws UserError
+// naming the flag and the fix.
 #pragma once
 
 #include "planner/analysis/analysis.h"

@@ -231,6 +231,25 @@ void check_kv_dtype(const Plan& plan, Report& report) {
         report.add("kv-dtype", "keys and values are kept in {}", *dtype);
 }
 
+// Only hosts can round activations, and no cut may part the features that share a scale.
+void check_compute(const Plan& plan, Report& report) {
+    if (plan.workload.compute != ComputeMode::kFast) return;
+    for (const DeviceInfo& d : plan.machine.devices)
+        if (d.limits.warp_width > 1)
+            report.add("compute", "products round their activations, which {} cannot", d.name);
+    for (const WeightShard& s : plan.weights) {
+        const importer::Weight& w = plan.graph.weight(s.weight);
+        const importer::Quantization& q = w.quantization;
+        const bool integers = w.packing != importer::Packing::kDense && s.dtype == w.dtype &&
+                              !is_floating(w.dtype) && w.dtype != DType::kMxfp4 &&
+                              !q.dynamic_activations;
+        if (w.shape.size() != 2 || !integers || q.block % 32 != 0) continue;
+        if (s.columns.begin % 32 != 0 || (s.columns.end % 32 != 0 && s.columns.end != w.shape[1]))
+            report.add("compute", "{} columns {} on {}: cuts a group of 32 rounded activations",
+                       w.name, range_text(s.columns), device_name(plan, s.device));
+    }
+}
+
 // Whether every device with slabs could hold one block more.
 bool has_room_for_a_block(const Plan& plan) {
     std::map<DeviceId, int64_t> grown;  // slabs, each from a multiple of 256 on
@@ -353,6 +372,7 @@ void check_placement(const Plan& plan, Report& report) {
     check_weights(plan, report);
     check_ropes(plan, report);
     check_kv_dtype(plan, report);
+    check_compute(plan, report);
     check_pool(plan, report);
     check_slabs(plan, report);
     check_block_tables(plan, report);

@@ -79,6 +79,7 @@ private:
         json["dtype"] = dtype_name(w.dtype.value_or(weights_dtype(plan_)));
         json["kv_dtype"] = dtype_name(w.kv_dtype.value_or(DType::kF32));
         json["activation_dtype"] = dtype_name(w.activation_dtype);
+        json["compute"] = compute_mode_name(w.compute.value_or(ComputeMode::kExact));
         if (decodes_by_widths(plan_)) json["decode_widths"] = decode_widths(w);
         return json;
     }

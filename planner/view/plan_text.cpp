@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "planner/analysis/storage.h"
 #include "planner/build/communicator_memory.h"
 #include "planner/machine/fabric.h"
 #include "planner/plan/kv_room.h"
@@ -29,6 +30,22 @@ std::string names_text(const Machine& machine) {
                ? first
                : fmt::format("{} .. {} ({})", first, machine.devices.back().name,
                              machine.devices.size());
+}
+
+// "bf16", "int8 in groups of 32", or both.
+std::string rounded_types(const Plan& plan) {
+    std::set<DType> types;
+    for (const importer::Op& op : plan.graph.ops)
+        if (op.kind == importer::OpKind::kLinear)
+            if (const auto type =
+                    activation_rounding(plan.graph.weight(op.weights[0]), plan.workload))
+                types.insert(*type);
+    std::vector<std::string> names;
+    for (DType type : types)
+        names.push_back(type == DType::kInt8
+                            ? fmt::format("{} in groups of {}", type, kRoundingGroup)
+                            : fmt::format("{}", type));
+    return names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, " and "));
 }
 
 std::string rate_text(double rate) {
@@ -164,6 +181,9 @@ void Summary::title() {
                               ? fmt::format("{} would bound it at {}", name(bound->device), most)
                               : fmt::format("bound by {}", name(bound->device))));
     }
+    if (w.compute == ComputeMode::kFast)
+        entry("compute",
+              fmt::format("fast: products round their activations, to {}", rounded_types(plan_)));
     if (decodes_by_widths(plan_))
         entry("decode", fmt::format("on GPUs by kernels for {} sequences",
                                     fmt::join(decode_widths(plan_.workload), ", ")));

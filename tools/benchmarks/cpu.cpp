@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tools/bench cpu`: decode and prefill of a Llama shape with random weights on host devices, as
-// shares of what the same machine reaches in a plain read loop over memory, and beside what the
-// planner predicts from the rates that `cleave devices
-// --measure` takes. Rounds of that measurement and of the generations take turns, so that both see
-// what the machine does meanwhile. --steps adds each kernel. Prints one table; nothing here is a
-// test.
+// shares of what the same machine reaches in a plain read loop and in plain loops of products, and
+// beside what the planner predicts from the rates that `cleave devices --measure` takes. --batches:
+// decode of 1 to 32 sequences in place of the table. Rounds of that measurement and of the
+// generations take turns, so that both see what the machine does meanwhile. --steps adds each
+// kernel. Prints one table; nothing here is a test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,6 +24,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"
 #include "tools/benchmarks/bench_model.h"
+#include "tools/benchmarks/cpu_limits.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/host_bench.h"
 
@@ -34,31 +35,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Best of several sums over `bytes` of memory, split over `threads`, in bytes/s.
-double read_bandwidth(int threads, size_t bytes) {
-    std::vector<uint64_t> data(bytes / sizeof(uint64_t), 1);
-    std::vector<uint64_t> sums(static_cast<size_t>(threads));
-    double best = 0;
-    for (int repeat = 0; repeat < 8; ++repeat) {
-        auto start = Clock::now();
-        std::vector<std::thread> team;
-        for (int t = 0; t < threads; ++t)
-            team.emplace_back([&, t] {
-                size_t begin = data.size() * static_cast<size_t>(t) / static_cast<size_t>(threads);
-                size_t end =
-                    data.size() * static_cast<size_t>(t + 1) / static_cast<size_t>(threads);
-                uint64_t lanes[8] = {};
-                for (size_t i = begin; i + 8 <= end; i += 8)
-                    for (size_t l = 0; l < 8; ++l) lanes[l] += data[i + l];
-                for (uint64_t lane : lanes) sums[static_cast<size_t>(t)] += lane;
-            });
-        for (std::thread& thread : team) thread.join();
-        best = std::max(best, static_cast<double>(bytes) / seconds_since(start));
-    }
-    // The sums are used, so that the loop is not optimised away.
-    return sums[0] == 0 ? 0 : best;
 }
 
 // What one case gave: predictions beside it.
@@ -115,20 +91,45 @@ struct Case {
     int tp, pp;
 };
 
+struct Flags {
+    std::string shape = "llama-110m", compute;
+    DType dtype = DType::kF32;
+    bool steps = false, few = false, batches = false;
+    int64_t batch = 1;
+};
+
+planner::Workload workload_of(const Flags& flags) {
+    planner::Workload workload;
+    // Decode is predicted at prompt + (context - prompt) / 2: the middle of the tokens generated
+    // here.
+    workload.context = kPrompt + kNewTokens;
+    workload.prompt_tokens = kPrompt;
+    workload.batch = flags.batch;
+    if (dtype_bits(flags.dtype) < 16) workload.dtype = flags.dtype;
+    workload.compute.reset();
+    if (!flags.compute.empty())
+        workload.compute =
+            flags.compute == "exact" ? planner::ComputeMode::kExact : planner::ComputeMode::kFast;
+    return workload;
+}
+
 // A case with its session open. Cases take turns, so that a machine that slows down for some
 // seconds slows them all.
 class Runner {
 public:
-    Runner(const importer::Graph& graph, const planner::HostFacts& facts, const Case& c, bool trace)
-        : plan_(make_plan(graph, facts, c)),
+    Runner(const importer::Graph& graph, const planner::HostFacts& facts, const Case& c,
+           const Flags& flags)
+        : flags_(flags),
+          plan_(make_plan(graph, facts, c, flags)),
           prediction_(plan_.prediction),
-          session_(plan_, options(trace)),
+          session_(plan_, options(flags.steps)),
           prompt_(bench::prompt(kPrompt, graph.config.vocab_size)) {}
 
     // Predicts for the machine as `facts` have it, where they do not choose another plan.
     void predict(const importer::Graph& graph, const planner::HostFacts& facts, const Case& c) {
-        if (c.tp > 0) prediction_ = make_plan(graph, facts, c).prediction;
+        if (c.tp > 0) prediction_ = make_plan(graph, facts, c, flags_).prediction;
     }
+    const planner::Plan& plan() const { return plan_; }
 
     void prefill() {
         runtime::GenerateOptions generate;
@@ -153,6 +154,23 @@ public:
         decode_ms_.push_back(tools::median(token_ms));
     }
 
+    // Milliseconds of a pass of so many sequences, a token of each.
+    double decode_many(int64_t sequences) {
+        runtime::Batch pass;
+        pass.sequence_starts = {0};
+        for (int64_t i = 0; i < sequences; ++i) {
+            pass.token_ids.push_back(static_cast<int32_t>(i + 1));
+            pass.positions.push_back(static_cast<int32_t>(kPrompt));
+            pass.slots.push_back(static_cast<int32_t>(i));
+            pass.sequence_starts.push_back(static_cast<int32_t>(i + 1));
+            pass.output_rows.push_back(static_cast<int32_t>(i));
+        }
+        pass.is_prefill = false;
+        const Clock::time_point start = Clock::now();
+        session_.run_greedy({&pass, 1});
+        return 1e3 * seconds_since(start);
+    }
+
     Result result() const {
         Result result;
         result.decode_ms = tools::usual(decode_ms_);
@@ -173,18 +191,13 @@ public:
 
 private:
     static planner::Plan make_plan(const importer::Graph& graph, const planner::HostFacts& facts,
-                                   const Case& c) {
-        planner::Workload workload;
-        // Decode is predicted at prompt + (context - prompt) / 2: the middle of the tokens
-        // generated here.
-        workload.context = kPrompt + kNewTokens;
-        workload.prompt_tokens = kPrompt;
+                                   const Case& c, const Flags& flags) {
         planner::PlanOptions options;
         options.tensor_parallel = c.tp;
         options.pipeline_stages = c.pp;
         return planner::make_plan(graph,
                                   planner::build_machine(planner::parse_devices(c.devices), facts),
-                                  workload, options);
+                                  workload_of(flags), options);
     }
     static runtime::SessionOptions options(bool trace) {
         runtime::SessionOptions options;
@@ -192,6 +205,7 @@ private:
         return options;
     }
 
+    Flags flags_;
     planner::Plan plan_;
     planner::Prediction prediction_;
     runtime::Session session_;
@@ -199,28 +213,38 @@ private:
     std::vector<double> decode_ms_, prefill_ms_;  // by round
 };
 
-struct Flags {
-    std::string shape = "llama-110m", dtype, machine_file;
-    bool steps = false, few = false;
-};
+// Operations of a prompt. Every weight meets every token once, but lm_head's: its rows are computed
+// for the last token alone.
+double prompt_flops(const importer::Graph& graph) {
+    int64_t elements = 0;
+    for (const importer::Op& op : graph.ops)
+        if (op.kind == importer::OpKind::kLinear)
+            elements += graph.weight(op.weights[0]).num_elements();
+    elements -= graph.config.vocab_size * graph.config.hidden_size;
+    return 2.0 * static_cast<double>(elements) * kPrompt;
+}
 
-void print_row(const Case& c, const Result& r, const importer::Graph& graph, DType dtype,
-               int64_t bytes, double bandwidth, double one) {
+// That of products as the plan computes them.
+double unit_rate(const planner::Plan& plan, DType dtype, const bench::CpuLimits& limits) {
+    if (plan.workload.compute != planner::ComputeMode::kFast) return limits.f32;
+    const double unit = dtype == DType::kBF16 ? limits.bf16 : limits.int8;
+    return unit > 0 ? unit : limits.f32;
+}
+
+void print_row(const Case& c, const Result& r, const planner::Plan& plan, DType dtype,
+               int64_t bytes, const bench::CpuLimits& limits, double one) {
     const double rate = static_cast<double>(bytes) / (r.decode_ms * 1e-3);
-    // Every weight meets every token once, but lm_head's: its rows are computed for the last token
-    // alone.
-    const int64_t head = dtype_bytes(dtype, graph.config.vocab_size * graph.config.hidden_size);
-    const double flops = 2.0 * static_cast<double>(bytes - head) /
-                         static_cast<double>(dtype_bytes(dtype, 1)) * kPrompt;
+    const double flops = prompt_flops(plan.graph) / (r.prefill_ms * 1e-3);
     std::string name =
         fmt::format("{}{}", c.devices,
                     c.tp ? fmt::format(" tp {} pp {}", c.tp, c.pp) : std::string(" (chosen)"));
     fmt::print(
         "{:<22} {:>10.2f} {:>6.2f}-{:>7.2f} {:>8.1f} {:>9.0f}% {:>11.2f}x {:>7.2f} ms {:>+6.1f}% "
-        "{:>9.1f} ms {:>7.1f} ms {:>12.0f}\n",
-        name, r.decode_ms, r.least_ms, r.most_ms, rate / 1e9, 100 * rate / bandwidth,
+        "{:>9.1f} ms {:>7.1f} ms {:>12.0f} {:>7.0f}%\n",
+        name, r.decode_ms, r.least_ms, r.most_ms, rate / 1e9, 100 * rate / limits.read,
         r.decode_ms / one, r.predicted_decode_ms, 100 * (r.predicted_decode_ms / r.decode_ms - 1),
-        r.prefill_ms, r.predicted_prefill_ms, flops / (r.prefill_ms * 1e-3) / 1e9);
+        r.prefill_ms, r.predicted_prefill_ms, flops / 1e9,
+        100 * flops / unit_rate(plan, dtype, limits));
     std::fflush(stdout);
 }
 
@@ -252,26 +276,66 @@ void print_measurement(const planner::HostFacts& facts, const tools::Measurement
         "cores{}\n\n",
         100 * measurement.spread, 100 * measurement.other_load,
         measurement.warning().empty() ? "" : "; warning: " + measurement.warning());
-    fmt::print("{:<22} {:>10} {:>14} {:>8} {:>10} {:>12} {:>10} {:>7} {:>12} {:>10} {:>12}\n",
+    fmt::print("{:<22} {:>10} {:>14} {:>8} {:>10} {:>12} {:>10} {:>7} {:>12} {:>10} {:>12} {:>8}\n",
                "devices", "ms/token", "least to most", "GB/s", "of limit", "of 1 device",
-               "predicted", "error", "prefill 256", "predicted", "GFLOP/s");
+               "predicted", "error", "prefill 256", "predicted", "GFLOP/s", "of unit");
+}
+
+// The graph has the type that is stored; weights of fewer bits are made of bf16.
+importer::Graph graph_of(const Flags& flags) {
+    return bench::graph_of(flags.shape, dtype_bits(flags.dtype) < 16 ? DType::kBF16 : flags.dtype);
+}
+
+int64_t bytes_a_token(const importer::Graph& graph, const Flags& flags) {
+    const Runner runner(graph, planner::read_host_facts(), {"host", 1, 1}, flags);
+    return bench::decode_weight_bytes(runner.plan().graph);
+}
+
+bench::CpuLimits print_limits(const Flags& flags, int64_t bytes) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    const bench::CpuLimits limits = bench::measure_limits(cores, size_t{1} << 30);
+    fmt::print("{} {}, random weights, {} cores; a token reads {:.0f} MB of weights\n", flags.shape,
+               dtype_name(flags.dtype), cores, static_cast<double>(bytes) / 1e6);
+    fmt::print("plain loops: read {:.1f} GB/s", limits.read / 1e9);
+    for (auto [unit, name] : {std::pair(limits.f32, limits.f32_unit),
+                              {limits.bf16, limits.bf16_unit},
+                              {limits.int8, limits.int8_unit}})
+        if (unit > 0) fmt::print("; {} {:.0f} G operations/s", name, unit / 1e9);
+    fmt::print("\n\n");
+    std::fflush(stdout);
+    return limits;
+}
+
+// Tokens/s of n sequences at once, as a share of what reading the weights or multiplying allows.
+void batches(Flags flags) {
+    flags.batch = 32;
+    importer::Graph graph = graph_of(flags);
+    const models::StandInWeights weights(graph);
+    Runner runner(graph, planner::read_host_facts(), {"host", 1, 1}, flags);
+    const int64_t bytes = bench::decode_weight_bytes(runner.plan().graph);
+    const bench::CpuLimits limits = print_limits(flags, bytes);
+    const std::vector<int64_t> counts{1, 2, 4, 8, 9, 12, 16, 24, 32};
+    std::map<int64_t, std::vector<double>> ms;
+    for (int round = 0; round < 12; ++round)
+        for (int64_t n : counts) ms[n].push_back(runner.decode_many(n));
+    const double elements = prompt_flops(runner.plan().graph) / (2.0 * kPrompt) +
+                            static_cast<double>(graph.config.vocab_size * graph.config.hidden_size);
+    fmt::print("{:>9} {:>10} {:>10} {:>10}\n", "sequences", "ms a pass", "tokens/s", "of limit");
+    for (auto& [n, times] : ms) {
+        const double usual = tools::usual(times);
+        const double least = 1e3 * std::max(static_cast<double>(bytes) / limits.read,
+                                            2 * elements * static_cast<double>(n) /
+                                                unit_rate(runner.plan(), flags.dtype, limits));
+        fmt::print("{:>9} {:>10.2f} {:>10.1f} {:>9.0f}%\n", n, usual,
+                   1e3 * static_cast<double>(n) / usual, 100 * least / usual);
+    }
 }
 
 void table(const Flags& flags) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    const double bandwidth = read_bandwidth(cores, size_t{1} << 30);
-    const DType dtype = flags.dtype.empty()
-                            ? flags.shape == "llama-110m" ? DType::kF32 : DType::kBF16
-                        : flags.dtype == "f32"  ? DType::kF32
-                        : flags.dtype == "bf16" ? DType::kBF16
-                                                : DType::kF16;
-    importer::Graph graph = bench::graph_of(flags.shape, dtype);
+    importer::Graph graph = graph_of(flags);
     models::StandInWeights weights(graph);
-    const int64_t bytes = bench::decode_weight_bytes(graph);
-    fmt::print(
-        "{} {}, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of "
-        "weights\n\n",
-        flags.shape, dtype_name(dtype), cores, bandwidth / 1e9, static_cast<double>(bytes) / 1e6);
+    const int64_t bytes = bytes_a_token(graph, flags);
+    const bench::CpuLimits limits = print_limits(flags, bytes);
     std::vector<Case> cases{{"host", 1, 1}, {"host[0-1]", 2, 1}, {"host[0-1]", 1, 2}};
     if (!flags.few)
         cases.insert(cases.end(), {{"host[0-3]", 2, 2}, {"host[0-7]", 8, 1}, {"host[0-7]", 0, 0}});
@@ -284,7 +348,7 @@ void table(const Flags& flags) {
                                          std::min(cases.size() - first, kAtOnce));
         std::vector<std::unique_ptr<Runner>> runners;
         for (const Case& c : some)
-            runners.push_back(std::make_unique<Runner>(graph, facts, c, flags.steps));
+            runners.push_back(std::make_unique<Runner>(graph, facts, c, flags));
         tools::HostCalibrator calibrator(facts, {1, kTokensARound + 1, true});
         for (int round = 0; round < kRounds; ++round) {
             for (auto& runner : runners)
@@ -298,7 +362,7 @@ void table(const Flags& flags) {
             const Result r = runners[i]->result();
             if (one == 0) one = r.decode_ms;
             if (flags.steps) runners[i]->print();
-            print_row(some[i], r, graph, dtype, bytes, bandwidth, one);
+            print_row(some[i], r, runners[i]->plan(), flags.dtype, bytes, limits, one);
         }
     }
 }
@@ -308,6 +372,7 @@ void table(const Flags& flags) {
 int main(int argc, char** argv) {
     try {
         Flags flags;
+        std::string dtype;
         int words = 0;
         for (int i = 1; i < argc; ++i) {
             std::string word = argv[i];
@@ -315,10 +380,21 @@ int main(int argc, char** argv) {
                 flags.steps = true;
             else if (word == "--few")
                 flags.few = true;
+            else if (word == "--batches")
+                flags.batches = true;
+            else if (word == "--exact" || word == "--fast")
+                flags.compute = word.substr(2);
             else
-                (words++ == 0 ? flags.shape : flags.dtype) = word;
+                (words++ == 0 ? flags.shape : dtype) = word;
         }
-        table(flags);
+        if (dtype.empty()) dtype = flags.shape == "llama-110m" ? "f32" : "bf16";
+        const std::optional<DType> parsed = parse_dtype(dtype);
+        if (!parsed) throw UserError("no type '{}'; give f32, f16, bf16, int8 or int4", dtype);
+        flags.dtype = *parsed;
+        if (flags.batches)
+            batches(flags);
+        else
+            table(flags);
     } catch (const std::exception& error) {
         fmt::print(stderr, "bench: {}\n", error.what());
         return 1;

@@ -56,7 +56,8 @@ bool changes_a_plan(const PlanFlags& flags) {
            flags.pipeline_stages || !flags.replicas.empty() || !flags.pins.empty() ||
            !flags.fabric.empty() || flags.whole_layers || flags.no_metis || flags.batch ||
            flags.concurrency || flags.max_ttft > 0 || flags.max_tpot > 0 || flags.context ||
-           !flags.dtype.empty() || !flags.kv_dtype.empty() || !flags.kv_tokens.empty();
+           !flags.dtype.empty() || !flags.kv_dtype.empty() || !flags.compute.empty() ||
+           !flags.kv_tokens.empty();
 }
 
 void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
@@ -127,6 +128,10 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
     if (!flags.kv_tokens.empty())
         workload.kv_tokens = flags.kv_tokens == "auto" ? planner::Workload::kAllThatIsLeft
                                                        : std::stoll(flags.kv_tokens);
+    workload.compute.reset();
+    if (!flags.compute.empty())
+        workload.compute =
+            flags.compute == "fast" ? planner::ComputeMode::kFast : planner::ComputeMode::kExact;
     if (!flags.kv_dtype.empty()) workload.kv_dtype = dtype_flag("--kv-dtype", flags.kv_dtype);
     return workload;
 }

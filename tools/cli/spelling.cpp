@@ -9,6 +9,7 @@ namespace {
 constexpr Spelling kSpellings[] = {
     {"batch", "--batch"},
     {"compile_only", "`cleave emit --compile`", "the command cleave emit"},
+    {"compute", "--compute"},
     {"context", "--context"},
     {"convert", "`cleave convert`", "the command cleave convert"},
     {"copy", "--copy"},

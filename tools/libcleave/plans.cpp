@@ -44,6 +44,14 @@ PlanOptions options_from(const cleave_plan_options& given) {
     return options;
 }
 
+std::optional<ComputeMode> compute_option(const char* given) {
+    if (!given) return std::nullopt;
+    const std::string_view name = given;
+    for (ComputeMode mode : {ComputeMode::kExact, ComputeMode::kFast})
+        if (name == compute_mode_name(mode)) return mode;
+    throw ArgumentError(fmt::format("compute {}: it is exact or fast", name));
+}
+
 Workload workload_from(const cleave_plan_options& given, const cleave_graph& graph) {
     WorkloadRequest request;
     request.batch = given.batch;
@@ -54,6 +62,7 @@ Workload workload_from(const cleave_plan_options& given, const cleave_graph& gra
     Workload workload = fill_workload(request, graph.max_positions);
     workload.dtype = dtype_option("dtype", given.dtype);
     workload.kv_dtype = dtype_option("kv_dtype", given.kv_dtype);
+    workload.compute = compute_option(given.compute);
     if (workload.dtype && graph.of_operators)
         throw UserError(
             "dtype {}: the weights of a graph of operators are as large as their weight_bytes say; "

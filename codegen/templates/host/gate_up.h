@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // [RmsNorm] Linear gate, Linear up, activation(gate) * up. Item: `kItemRows` columns of the
 // intermediate vector of every token; gate and up meet in scratch and never reach memory. Config:
-// kIn, kOut, kItemRows, kTokens, kReproducible, GateWeight, UpWeight, kGateBias + GateBias, kUpBias
+// kIn, kOut, kItemRows, kTokens, kReproducible, kFast, GateWeight, UpWeight, kGateBias + GateBias,
+// kUpBias
 // + UpBias, kNorm + NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset,
 // epilogue.h's.
 #pragma once
@@ -27,18 +28,18 @@ struct GateUpArgs {
 
 template <class Config>
 constexpr i64 gate_up_scratch_floats() {
-    return block_floats(Config::kIn, Config::kTokens) +
-           2 * Config::kTokens * c_stride(Config::kItemRows) +
-           max(convert_floats<typename Config::GateWeight>(),
-               convert_floats<typename Config::UpWeight>());
+    using Scratch = ProductScratch<Config, typename Config::GateWeight, typename Config::UpWeight>;
+    return Scratch::tokens() + 2 * Config::kTokens * c_stride(Config::kItemRows) +
+           Scratch::converted();
 }
 
 template <class Config>
 CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void* scratch) {
     static_assert(gate_up_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
     constexpr i64 K = Config::kIn, kStride = c_stride(Config::kItemRows);
+    using Scratch = ProductScratch<Config, typename Config::GateWeight, typename Config::UpWeight>;
     float* x = static_cast<float*>(scratch);
-    float* gate = x + block_floats(K, Config::kTokens);
+    float* gate = x + Scratch::tokens();
     float* up = gate + Config::kTokens * kStride;
     float* converted = up + Config::kTokens * kStride;
     Rows input{a.x + Config::kXOffset, Config::kXStride, nullptr};
@@ -50,14 +51,14 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
     auto steps = steps_for<K, typename Config::GateWeight>(input, a.num_tokens, norm, x);
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
         i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        Block block = prepare<K>(input, t0, tokens, norm, steps, x);
+        const auto block = prepare_block<K, Scratch::kRounding>(input, t0, tokens, norm, steps, x);
         for (i64 item = begin; item < end; ++item) {
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);
-            multiply<K, Config::kReproducible>(skip_rows<K>(gate_weight, r0), rows, block, gate,
-                                               kStride, converted);
-            multiply<K, Config::kReproducible>(skip_rows<K>(up_weight, r0), rows, block, up,
-                                               kStride, converted);
+            multiply_block<K, Config::kReproducible>(skip_rows<K>(gate_weight, r0), rows, block,
+                                                     gate, kStride, converted);
+            multiply_block<K, Config::kReproducible>(skip_rows<K>(up_weight, r0), rows, block, up,
+                                                     kStride, converted);
             for (i64 t = 0; t < tokens; ++t) {
                 float* g = gate + t * kStride;
                 float* u = up + t * kStride;

@@ -2,13 +2,15 @@
 // [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add] [epilogue]. Item: `kItemRows` output
 // features of every token. A product of integers quantises x by all of its rows (`all_tokens`),
 // also where few are selected. Config: kIn, kOut, kItemRows, kTokens (of a block), kReproducible,
-// Weight, kBias + Bias, kScale + scale, kSoftcap, kResidual, kNorm + NormWeight + kEpsilon +
-// kNormOffset, kSelect, strides and column offsets of input and residual, epilogue.h's.
+// kFast (x is rounded: rounded.h), Weight, kBias + Bias, kScale + scale, kSoftcap, kResidual, kNorm
+// + NormWeight + kEpsilon + kNormOffset, kSelect, strides and column offsets of input and residual,
+// epilogue.h's.
 #pragma once
 
 #include "epilogue.h"
 #include "math.h"
 #include "matmul.h"
+#include "rounded.h"
 
 namespace cleave {
 
@@ -26,12 +28,30 @@ struct LinearArgs {
     const float* other[Config::kOthers + 1];
 };
 
+// Scratch of a product of blocks of kTokens with rows of these weights, besides c: in order, the
+// tokens, and, where they are not rounded, the f32 copy of a tile.
+template <class Config, class... Weights>
+struct ProductScratch {
+    static constexpr Rounding kRounding = kSharedRounding<Config::kFast, Weights...>;
+    static constexpr i64 tokens() {
+        if constexpr (kRounding == Rounding::kNone)
+            return block_floats(Config::kIn, Config::kTokens);
+        else
+            return rounded_floats<Config::kIn, kRounding>(Config::kTokens);
+    }
+    static constexpr i64 converted() {
+        i64 most = 0;
+        if constexpr (kRounding == Rounding::kNone)
+            ((most = max(most, convert_floats<Weights>())), ...);
+        return most;
+    }
+};
+
 // Floats of scratch, in order: the block of tokens, c, the f32 copy of a tile.
 template <class Config>
 constexpr i64 linear_scratch_floats() {
-    return block_floats(Config::kIn, Config::kTokens) +
-           Config::kTokens * c_stride(Config::kItemRows) +
-           convert_floats<typename Config::Weight>();
+    using Scratch = ProductScratch<Config, typename Config::Weight>;
+    return Scratch::tokens() + Config::kTokens * c_stride(Config::kItemRows) + Scratch::converted();
 }
 
 template <class Config>
@@ -69,12 +89,33 @@ CLEAVE_INLINE auto steps_for(const Rows& x, i64 count, const Norm& norm, float* 
         return NoSteps{};
 }
 
+// Tokens [first, first + count) made ready for products that round them as kRounding says.
+template <i64 K, Rounding kRounding, class Norm, class DynamicSteps>
+CLEAVE_INLINE auto prepare_block(const Rows& input, i64 first, i64 count, const Norm& norm,
+                                 const DynamicSteps& steps, float* scratch) {
+    if constexpr (kRounding == Rounding::kNone)
+        return prepare<K>(input, first, count, norm, steps, scratch);
+    else
+        return prepare_rounded<K, kRounding>(input, first, count, norm, scratch);
+}
+template <i64 K, bool kReproducible, class Weights>
+CLEAVE_INLINE void multiply_block(Weights w, i64 rows, const Block& block, float* c, i64 c_stride,
+                                  float* converted) {
+    multiply<K, kReproducible>(w, rows, block, c, c_stride, converted);
+}
+template <i64 K, bool, Rounding kRounding, class Weights>
+CLEAVE_INLINE void multiply_block(Weights w, i64 rows, const RoundedBlock<kRounding>& block,
+                                  float* c, i64 c_stride, float*) {
+    multiply_rounded<K, kRounding>(w, rows, block, c, c_stride);
+}
+
 template <class Config>
 CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void* scratch) {
     static_assert(linear_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
     constexpr i64 K = Config::kIn, kStride = c_stride(Config::kItemRows);
+    using Scratch = ProductScratch<Config, typename Config::Weight>;
     float* x = static_cast<float*>(scratch);
-    float* c = x + block_floats(K, Config::kTokens);
+    float* c = x + Scratch::tokens();
     float* converted = c + Config::kTokens * kStride;
     Rows input{a.x + Config::kXOffset, Config::kXStride, a.rows};
     auto weight = rows_of<Config::kOut>(a.weight);
@@ -82,12 +123,12 @@ CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void*
     auto steps = steps_for<K, typename Config::Weight>(input, a.all_tokens, norm, x);
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
         i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        Block block = prepare<K>(input, t0, tokens, norm, steps, x);
+        const auto block = prepare_block<K, Scratch::kRounding>(input, t0, tokens, norm, steps, x);
         for (i64 item = begin; item < end; ++item) {
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);
-            multiply<K, Config::kReproducible>(skip_rows<K>(weight, r0), rows, block, c, kStride,
-                                               converted);
+            multiply_block<K, Config::kReproducible>(skip_rows<K>(weight, r0), rows, block, c,
+                                                     kStride, converted);
 #pragma clang loop unroll(disable)
             for (i64 t = 0; t < tokens; ++t)
                 linear_finish<Config>(a, t0 + t, r0, rows, c + t * kStride);

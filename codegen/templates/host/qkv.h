@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // [RmsNorm] Linear q, k, v [bias] [RmsNorm q, k per head] [Rope q, k], KV append. Item: one head of
 // q, k or v of every token, in that order; q goes to `q_out`, k and v go straight to the cache.
-// Config: kIn, kTokens, kReproducible, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this step),
-// kSlabHeads and kSlabOffset, QWeight.., kQBias + QBias.., kNorm.., kQNorm + QNormWeight +
+// Config: kIn, kTokens, kReproducible, kFast, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this
+// step), kSlabHeads and kSlabOffset, QWeight.., kQBias + QBias.., kNorm.., kQNorm + QNormWeight +
 // kQNormEpsilon + kQNormOffset, likewise kKNorm.., kQRotary, kKRotary (0: none), kQInterleaved,
 // kKInterleaved, Kv, kXStride, kXOffset.
 #pragma once
@@ -39,12 +39,14 @@ struct QkvArgs {
 };
 
 template <class Config>
+using QkvScratch = ProductScratch<Config, typename Config::QWeight, typename Config::KWeight,
+                                  typename Config::VWeight>;
+template <class Config>
 constexpr i64 qkv_scratch_floats() {
-    return block_floats(Config::kIn, Config::kTokens) +
+    using Scratch = QkvScratch<Config>;
+    return Scratch::tokens() +
            Config::kTokens * c_stride(max(Config::kHeadDim, Config::kVHeadDim)) +
-           max(convert_floats<typename Config::QWeight>(),
-               max(convert_floats<typename Config::KWeight>(),
-                   convert_floats<typename Config::VWeight>()));
+           Scratch::converted();
 }
 
 // Bias, norm and rotation of one head of one token, in place.
@@ -69,8 +71,8 @@ struct QkvKernel {
     float* c;
     float* converted;
 
-    void query(const Block& block, i64 t0, i64 head) const {
-        multiply<K, C::kReproducible>(
+    void query(const auto& block, i64 t0, i64 head) const {
+        multiply_block<K, C::kReproducible>(
             skip_rows<K>(rows_of<C::kQHeads * C::kHeadDim>(a.q_weight), head * C::kHeadDim),
             C::kHeadDim, block, c, kStride, converted);
         auto norm = norm_head<C::kQNorm>(a.q_norm, C::kQNormEpsilon, C::kQNormOffset);
@@ -84,8 +86,8 @@ struct QkvKernel {
         }
     }
 
-    void key(const Block& block, i64 t0, i64 head) const {
-        multiply<K, C::kReproducible>(
+    void key(const auto& block, i64 t0, i64 head) const {
+        multiply_block<K, C::kReproducible>(
             skip_rows<K>(rows_of<C::kKvHeads * C::kHeadDim>(a.k_weight), head * C::kHeadDim),
             C::kHeadDim, block, c, kStride, converted);
         auto norm = norm_head<C::kKNorm>(a.k_norm, C::kKNormEpsilon, C::kKNormOffset);
@@ -99,8 +101,8 @@ struct QkvKernel {
         }
     }
 
-    void value(const Block& block, i64 t0, i64 head) const {
-        multiply<K, C::kReproducible>(
+    void value(const auto& block, i64 t0, i64 head) const {
+        multiply_block<K, C::kReproducible>(
             skip_rows<K>(rows_of<C::kKvHeads * C::kVHeadDim>(a.v_weight), head * C::kVHeadDim),
             C::kVHeadDim, block, c, kStride, converted);
         for (i64 t = 0; t < block.count; ++t) {
@@ -126,7 +128,7 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
     static_assert(qkv_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
     constexpr i64 K = Config::kIn;
     float* x = static_cast<float*>(scratch);
-    float* c = x + block_floats(K, Config::kTokens);
+    float* c = x + QkvScratch<Config>::tokens();
     float* converted = c + Config::kTokens * QkvKernel<Config>::kStride;
     KvCache<Config, typename Config::Kv> cache{a.kv, a.num_blocks, a.blocks, a.blocks_per_slot};
     QkvKernel<Config> kernel{a, cache, c, converted};
@@ -139,7 +141,8 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
     auto steps = steps_for<K, typename Config::QWeight>(input, a.num_tokens, norm, x);
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
         i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        Block block = prepare<K>(input, t0, tokens, norm, steps, x);
+        const auto block =
+            prepare_block<K, QkvScratch<Config>::kRounding>(input, t0, tokens, norm, steps, x);
         for (i64 item = begin; item < end; ++item) {
             if (item < Config::kQHeads)
                 kernel.query(block, t0, item);

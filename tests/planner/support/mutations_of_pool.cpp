@@ -58,6 +58,12 @@ std::vector<Mutation> size_mutations() {
              p.workload.kv_dtype = DType::kInt4;
              return true;
          }},
+        {"a GPU is to round its activations", "compute",
+         [](Plan& p) {
+             p.workload.compute = ComputeMode::kFast;
+             return std::any_of(p.machine.devices.begin(), p.machine.devices.end(),
+                                [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
+         }},
         {"sequences own block 0, too", "kv-pool",
          [](Plan& p) { return set_blocks(p, p.kv_pool.num_blocks - 1); }},
         {"the pool has room for less than one context", "kv-pool-context",

@@ -173,8 +173,10 @@ typedef struct cleave_plan_options {
                               one of the first three, else f16 on GPUs and f32 on hosts */
     const char* const* pins; /* "layers.0-15=cuda[0]" */
     size_t num_pins;
-    int64_t kv_tokens; /* that the KV cache has room for; 0: batch times context; -1: all that is
-                          left on the devices */
+    int64_t kv_tokens;   /* that the KV cache has room for; 0: batch times context; -1: all that is
+                            left on the devices */
+    const char* compute; /* exact or fast: how products treat their activations on hosts; NULL: fast
+                            where every device is a host and some weights are bf16 or integers */
 } cleave_plan_options;
 
 /* Searches, makes the plan explicit and proves it. `options` may be NULL. Deterministic. The plan

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/benchmarks/cpu_limits.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace cleave::bench {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Shortest of several times that all threads take for a run of `work` each.
+template <class Work>
+double best_seconds(int threads, const Work& work) {
+    double best = 1e30;
+    for (int repeat = 0; repeat < 8; ++repeat) {
+        const Clock::time_point start = Clock::now();
+        std::vector<std::thread> team;
+        for (int t = 0; t < threads; ++t) team.emplace_back([&work, t] { work(t); });
+        for (std::thread& thread : team) thread.join();
+        best = std::min(best, seconds_since(start));
+    }
+    return best;
+}
+
+constexpr int64_t kRounds = 2'000'000;
+constexpr int kSums = 16;  // independent ones hide the latency
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx512f"))) void multiply_f32_wide() {
+    __m512 sums[kSums] = {}, x = _mm512_set1_ps(0.5F);
+    for (int64_t i = 0; i < kRounds; ++i) {
+        asm volatile("" : "+v"(x));
+        for (__m512& sum : sums) sum = _mm512_fmadd_ps(x, x, sum);
+    }
+    for (__m512& sum : sums) asm volatile("" : "+v"(sum));
+}
+
+__attribute__((target("avx2,fma"))) void multiply_f32() {
+    __m256 sums[kSums - 4] = {}, x = _mm256_set1_ps(0.5F);
+    for (int64_t i = 0; i < kRounds; ++i) {
+        asm volatile("" : "+x"(x));
+        for (__m256& sum : sums) sum = _mm256_fmadd_ps(x, x, sum);
+    }
+    for (__m256& sum : sums) asm volatile("" : "+x"(sum));
+}
+
+__attribute__((target("avx512f,avx512bw,avx512bf16"))) void multiply_bf16() {
+    __m512 sums[kSums] = {};
+    __m512i x = _mm512_set1_epi32(0x3f003f00);
+    for (int64_t i = 0; i < kRounds; ++i) {
+        asm volatile("" : "+v"(x));
+        for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)x);
+    }
+    for (__m512& sum : sums) asm volatile("" : "+v"(sum));
+}
+
+__attribute__((target("avx512f,avx512vnni"))) void multiply_int8() {
+    __m512i sums[kSums] = {}, x = _mm512_set1_epi32(0x01010101);
+    for (int64_t i = 0; i < kRounds; ++i) {
+        asm volatile("" : "+v"(x));
+        for (__m512i& sum : sums) sum = _mm512_dpbusd_epi32(sum, x, x);
+    }
+    for (__m512i& sum : sums) asm volatile("" : "+v"(sum));
+}
+
+double rate(int threads, void (*loop)(), int sums, int operations) {
+    const double amount = static_cast<double>(kRounds) * sums * operations * threads;
+    return amount / best_seconds(threads, [&](int) { loop(); });
+}
+
+void measure_units(int threads, CpuLimits& limits) {
+    if (__builtin_cpu_supports("avx512f")) {
+        limits.f32 = rate(threads, multiply_f32_wide, kSums, 32);
+        limits.f32_unit = "512-bit FMA";
+    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        limits.f32 = rate(threads, multiply_f32, kSums - 4, 16);
+        limits.f32_unit = "256-bit FMA";
+    }
+    if (__builtin_cpu_supports("avx512bf16")) {
+        limits.bf16 = rate(threads, multiply_bf16, kSums, 64);
+        limits.bf16_unit = "vdpbf16ps";
+    }
+    if (__builtin_cpu_supports("avx512vnni")) {
+        limits.int8 = rate(threads, multiply_int8, kSums, 128);
+        limits.int8_unit = "vpdpbusd";
+    }
+}
+
+#else
+
+void measure_units(int, CpuLimits&) {}
+
+#endif
+
+}  // namespace
+
+double read_bandwidth(int threads, size_t bytes) {
+    const std::vector<uint64_t> data(bytes / sizeof(uint64_t), 1);
+    std::vector<uint64_t> sums(static_cast<size_t>(threads));
+    const double seconds = best_seconds(threads, [&](int t) {
+        const size_t part = data.size() / static_cast<size_t>(threads);
+        const size_t begin = part * static_cast<size_t>(t);
+        uint64_t lanes[8] = {};
+        for (size_t i = begin; i + 8 <= begin + part; i += 8)
+            for (size_t l = 0; l < 8; ++l) lanes[l] += data[i + l];
+        for (uint64_t lane : lanes) sums[static_cast<size_t>(t)] += lane;
+    });
+    // The sums are used, so that the loop is not optimised away.
+    return sums[0] == 0 ? 0 : static_cast<double>(bytes) / seconds;
+}
+
+CpuLimits measure_limits(int threads, size_t bytes) {
+    CpuLimits limits;
+    limits.read = read_bandwidth(threads, bytes);
+    measure_units(threads, limits);
+    return limits;
+}
+
+}  // namespace cleave::bench
