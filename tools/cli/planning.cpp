@@ -98,13 +98,21 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
         return flags.devices.empty() ? machine
                                      : select_devices(machine, flags.devices, flags.machine_file);
     }
-    if (!flags.alone && host_job()) return machine_of_hosts(flags.devices, run, drivers);
+    if (!flags.alone && host_job()) {
+        if (!flags.fabric.empty())
+            throw UserError(
+                "--fabric {}: a run of several hosts measures its network; leave it out",
+                flags.fabric);
+        return machine_of_hosts(flags.devices, run, drivers);
+    }
     const std::string list = flags.devices.empty() ? gpus_at_hand(drivers) : flags.devices;
-    return machine_of_devices(planner::parse_devices(list.empty() ? "host" : list), run, drivers);
+    return machine_of_devices(planner::parse_devices(list.empty() ? "host" : list), run, drivers,
+                              flags.fabric);
 }
 
 planner::Machine machine_of_devices(const std::vector<planner::DeviceSpec>& specs,
-                                    const RunFlags& run, runtime::Drivers& drivers) {
+                                    const RunFlags& run, runtime::Drivers& drivers,
+                                    std::string_view fabric) {
     bool on_host = std::any_of(specs.begin(), specs.end(), [](const planner::DeviceSpec& spec) {
         return spec.kind == planner::DeviceKind::kHost;
     });
@@ -113,7 +121,7 @@ planner::Machine machine_of_devices(const std::vector<planner::DeviceSpec>& spec
         on_host ? facts_of_this_host(run.threads, &note) : planner::read_host_facts();
     if (!note.empty()) say("note: {}\n", note);
     const runtime::RealGpus gpus(drivers);
-    return planner::build_machine(specs, facts, &gpus, flags.fabric);
+    return planner::build_machine(specs, facts, &gpus, fabric);
 }
 
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model) {
