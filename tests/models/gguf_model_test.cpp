@@ -25,7 +25,7 @@ fs::path gguf_file(const std::string& name) {
     return source_root() / "tests" / "files" / "gguf" / (name + ".gguf");
 }
 
-std::string bytes_of(const fs::path& path) {
+std::string gguf_bytes(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     REQUIRE(file);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -40,7 +40,7 @@ std::string fnv1a(std::span<const std::byte> bytes) {
 // A copy of llama.gguf with a piece of its header replaced by one as long.
 std::string error_of_changed(const std::string& piece, const std::string& by) {
     REQUIRE(piece.size() == by.size());
-    std::string bytes = bytes_of(gguf_file("llama"));
+    std::string bytes = gguf_bytes(gguf_file("llama"));
     const size_t at = bytes.find(piece);
     REQUIRE(at != std::string::npos);
     const TemporaryFolder folder;
@@ -55,7 +55,7 @@ TEST_CASE("blocks of every GGUF type expand to the numbers of ggml's own package
           "[models][gguf]") {
     const importer::Graph graph = models::import_gguf(gguf_file("blocks").string());
     const auto digests =
-        nlohmann::json::parse(bytes_of(source_root() / "tests" / "files" / "gguf" / "blocks.json"));
+        nlohmann::json::parse(gguf_bytes(source_root() / "tests" / "files" / "gguf" / "blocks.json"));
     const importer::WeightReader reader(graph);
     size_t checked = 0;
     for (const importer::Weight& weight : graph.weights) {
