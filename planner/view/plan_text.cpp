@@ -309,20 +309,13 @@ void Summary::devices() {
         size_t last = i;
         while (plan_.memory.size() > kMany && last + 1 < plan_.memory.size()) {
             std::vector<std::string> next = device_row(plan_.memory[last + 1]);
-            const bool in_stage = next[1] == row[1] && next[4] == row[4] && next[5] == row[5];
-            if (!in_stage && !std::equal(next.begin() + 4, next.end(), row.begin() + 4)) break;
+            if (next[1] != row[1] || next[4] != row[4] || next[5] != row[5]) break;
             ++last;
         }
         if (last > i) {
             row[0] =
                 fmt::format("{} .. {} ({})", row[0], name(plan_.memory[last].device), last - i + 1);
             std::string end = heads(plan_.memory[last].device);
-            const std::vector<std::string> other = device_row(plan_.memory[last]);
-            if (other[1] != row[1]) {
-                row[1] += "-" + other[1];
-                row[2] = row[2].substr(0, row[2].find('-')) + "-" +
-                         other[2].substr(other[2].rfind('-') + 1);
-            }
             row[3] = row[3].substr(0, row[3].find('-')) + "-" + end.substr(end.find('-') + 1);
             i = last;
         }

@@ -18,15 +18,10 @@ struct Block {
     std::vector<Row> rows;
 };
 
-constexpr size_t kManyDevices = 16;
-
 class StepsText {
 public:
     StepsText(const Plan& plan, bool is_prefill)
-        : plan_(plan),
-          phase_(plan.phase(is_prefill)),
-          point_(pass_point(plan, is_prefill)),
-          is_large_(plan.machine.devices.size() > kManyDevices) {}
+        : plan_(plan), phase_(plan.phase(is_prefill)), point_(pass_point(plan, is_prefill)) {}
 
     std::string folded(int width) const;
     std::string all(int width) const;
@@ -43,14 +38,10 @@ private:
     std::vector<std::vector<size_t>> groups(size_t first, size_t end) const;
     Row merged(const std::vector<size_t>& group) const;
     std::string title(const Block& block) const;
-    Row transfers(const std::vector<size_t>& group) const;
-    bool alike(const Step& a, const Step& b) const;
-    void add(const Block& block, bool opens_stage, TextTable& table) const;
 
     const Plan& plan_;
     const Phase& phase_;
     PassPoint point_;
-    bool is_large_;  // alike transfers are one row, alike stages one block
 };
 
 // Devices in a row share a name up to the index: "host[0-3]".
@@ -145,11 +136,7 @@ std::vector<std::vector<size_t>> StepsText::groups(size_t first, size_t end) con
         auto found =
             c ? std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(open), groups.end(), same)
               : groups.end();
-        const bool joins = !c && is_large_ && !groups.empty() &&
-                           alike(phase_.steps[groups.back()[0]], phase_.steps[i]);
-        if (joins)
-            groups.back().push_back(i);
-        else if (found != groups.end())
+        if (found != groups.end())
             found->push_back(i);
         else
             groups.push_back({i});
@@ -158,30 +145,10 @@ std::vector<std::vector<size_t>> StepsText::groups(size_t first, size_t end) con
     return groups;
 }
 
-// Two transfers of as many bytes that take as long.
-bool StepsText::alike(const Step& a, const Step& b) const {
-    return a.transfer() && b.transfer() && a.predicted_ns == b.predicted_ns &&
-           amount(a) == amount(b);
-}
-
-Row StepsText::transfers(const std::vector<size_t>& group) const {
-    std::vector<DeviceId> from, to;
-    for (size_t i : group) {
-        const std::vector<DeviceId> ends = step_devices(phase_, phase_.steps[i]);
-        if (std::find(from.begin(), from.end(), ends[0]) == from.end()) from.push_back(ends[0]);
-        if (std::find(to.begin(), to.end(), ends[1]) == to.end()) to.push_back(ends[1]);
-    }
-    const Step& step = phase_.steps[group[0]];
-    return {fmt::format("{} transfers", group.size()),
-            fmt::format("{} -> {}", names(from), names(to)), amount(step) + " each",
-            time_text(step.predicted_ns)};
-}
-
 Row StepsText::merged(const std::vector<size_t>& group) const {
     const Step& step = phase_.steps[group[0]];
     if (group.size() == 1)
         return {what(step), where(step), amount(step), time_text(step.predicted_ns)};
-    if (step.transfer()) return transfers(group);
     std::vector<DeviceId> devices;
     std::string least, most;
     int64_t least_bytes = INT64_MAX, most_bytes = -1, ns = 0;
@@ -234,55 +201,21 @@ std::string StepsText::title(const Block& b) const {
     return fmt::format("layers {}-{} (x {})", b.layer, b.layer + b.repeats - 1, b.repeats);
 }
 
-void StepsText::add(const Block& block, bool opens_stage, TextTable& table) const {
-    std::string head = title(block);
-    if (opens_stage)
-        head = fmt::format("stage {} on {}: {}", block.stage,
-                           names(plan_.stages[static_cast<size_t>(block.stage)].devices), head);
-    table.line("- " + head);
-    for (Row row : block.rows) {
-        row[0] = "  " + row[0];
-        table.row(std::move(row));
-    }
-}
-
-// Whether the stages do the same, on other devices.
-bool same_stage(const std::vector<Block>& a, const std::vector<Block>& b) {
-    if (a.size() != b.size()) return false;
-    for (size_t i = 0; i < a.size(); ++i) {
-        if (a[i].arrives != b[i].arrives || a[i].repeats != b[i].repeats ||
-            (a[i].layer < 0) != (b[i].layer < 0) || a[i].rows.size() != b[i].rows.size())
-            return false;
-        for (size_t r = 0; r < a[i].rows.size(); ++r) {
-            Row x = a[i].rows[r], y = b[i].rows[r];
-            x[1] = y[1] = "";  // where
-            if (x != y) return false;
-        }
-    }
-    return true;
-}
-
 std::string StepsText::folded(int width) const {
-    std::vector<std::vector<Block>> stages;  // runs of blocks of one stage
-    for (Block& block : blocks()) {
-        if (stages.empty() || stages.back()[0].stage != block.stage) stages.emplace_back();
-        stages.back().push_back(std::move(block));
-    }
     TextTable table("<<<>", "  ");
-    for (size_t s = 0; s < stages.size();) {
-        for (size_t b = 0; b < stages[s].size(); ++b) add(stages[s][b], b == 0, table);
-        size_t end = s + 1;
-        while (is_large_ && end < stages.size() && same_stage(stages[s], stages[end])) ++end;
-        if (end == s + 2) --end;  // a single one is shown
-        if (end > s + 1) {
-            std::vector<DeviceId> devices;
-            for (size_t i = s + 1; i < end; ++i)
-                for (DeviceId d : plan_.stages[static_cast<size_t>(stages[i][0].stage)].devices)
-                    devices.push_back(d);
-            table.line(fmt::format("- stages {}-{} on {}: each the same", stages[s + 1][0].stage,
-                                   stages[end - 1][0].stage, names(devices)));
+    int stage = -1;
+    for (const Block& block : blocks()) {
+        std::string head = title(block);
+        if (block.stage != stage) {
+            stage = block.stage;
+            const Stage& s = plan_.stages[static_cast<size_t>(stage)];
+            head = fmt::format("stage {} on {}: {}", stage, names(s.devices), head);
         }
-        s = end;
+        table.line("- " + head);
+        for (Row row : block.rows) {
+            row[0] = "  " + row[0];
+            table.row(std::move(row));
+        }
     }
     return table.text(width);
 }

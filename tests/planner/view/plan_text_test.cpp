@@ -5,10 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/llama_graph.h"
-#include "planner/machine/build_machine.h"
 #include "planner/plan/text_table.h"
-#include "planner/planner.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/support/test.h"
 
@@ -108,36 +105,6 @@ TEST_CASE("the text of a plan for many devices folds those alike", "[planner]") 
     CHECK(contains(text, "host[0] .. host[31] (32)"));
     CHECK(lines(text).size() < 50);
     for (const std::string& line : lines(text)) CHECK(line.size() <= 100);
-}
-
-TEST_CASE("a plan for any number of devices fits 100 lines of 120 columns", "[planner]") {
-    using namespace planner;
-    const importer::Graph graph =
-        models::build_llama_graph(*models::find_shape("llama-3.1-405b"), DType::kBF16);
-    struct Case {
-        int devices, tp, pp;
-        Objective objective = Objective::kLatency;
-        int64_t users = 1;
-    };
-    for (const Case& c : {Case{32, 1, 32},
-                          {64, 1, 64},
-                          {64, 4, 16},
-                          {128, 2, 64},
-                          {64, 64, 1},
-                          {64, 0, 0},
-                          {256, 0, 0, Objective::kThroughput, 512}}) {
-        const Plan plan = make_plan(
-            graph, build_machine(parse_devices(fmt::format("sim:h200[0-{}]", c.devices - 1)), {}),
-            {.batch = c.users},
-            {.tensor_parallel = c.tp,
-             .pipeline_stages = c.pp,
-             .objective = c.objective,
-             .replicas = c.users > 1 ? 0 : 1});
-        const std::vector<std::string> text = lines(plan_to_text(plan, {.width = 120}));
-        INFO(c.devices << " devices, tp " << c.tp << ", pp " << c.pp);
-        CHECK(text.size() <= 100);
-        for (const std::string& line : text) CHECK(line.size() <= 120);
-    }
 }
 
 TEST_CASE("what METIS did not score has no score in JSON", "[planner]") {
