@@ -8,9 +8,9 @@ struct Named {
     std::string_view name, config;
 };
 
-// Sources: config.json of mistralai/Mistral-7B-Instruct-v0.3 and Mistral-Small-24B-Instruct-2501;
-// Qwen/Qwen2.5-*-Instruct and Qwen3-*; google/gemma-2-*-it; microsoft/Phi-3-mini-4k-instruct and
-// phi-4, all of huggingface.co.
+// Sources: the published config.json of mistralai/Mistral-7B-Instruct-v0.3 and
+// Mistral-Small-24B-Instruct-2501; Qwen/Qwen2.5-*-Instruct and Qwen3-*;
+// microsoft/Phi-3-mini-4k-instruct and phi-4.
 constexpr Named kNamed[] = {
     {"mistral-7b", R"({"model_type": "mistral", "vocab_size": 32768, "hidden_size": 4096,
       "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -48,18 +48,6 @@ constexpr Named kNamed[] = {
       "intermediate_size": 25600, "num_hidden_layers": 64, "num_attention_heads": 64,
       "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
       "rope_theta": 1000000.0, "rms_norm_eps": 1e-6})"},
-    {"gemma-2-2b", R"({"model_type": "gemma2", "vocab_size": 256000, "hidden_size": 2304,
-      "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
-      "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 8192,
-      "sliding_window": 4096, "query_pre_attn_scalar": 256})"},
-    {"gemma-2-9b", R"({"model_type": "gemma2", "vocab_size": 256000, "hidden_size": 3584,
-      "intermediate_size": 14336, "num_hidden_layers": 42, "num_attention_heads": 16,
-      "num_key_value_heads": 8, "head_dim": 256, "max_position_embeddings": 8192,
-      "sliding_window": 4096, "query_pre_attn_scalar": 256})"},
-    {"gemma-2-27b", R"({"model_type": "gemma2", "vocab_size": 256000, "hidden_size": 4608,
-      "intermediate_size": 36864, "num_hidden_layers": 46, "num_attention_heads": 32,
-      "num_key_value_heads": 16, "head_dim": 128, "max_position_embeddings": 8192,
-      "sliding_window": 4096, "query_pre_attn_scalar": 144})"},
     {"phi-3-mini", R"({"model_type": "phi3", "vocab_size": 32064, "hidden_size": 3072,
       "intermediate_size": 8192, "num_hidden_layers": 32, "num_attention_heads": 32,
       "num_key_value_heads": 32, "max_position_embeddings": 4096, "rope_theta": 10000.0,

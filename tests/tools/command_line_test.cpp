@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <regex>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -366,12 +367,14 @@ TEST_CASE("what is known by name is listed with figures and sources, and all of 
     const Json schema =
         Json::parse(std::ifstream(source_root() / "tools" / "schema" / "catalogue.schema.json"));
     CHECK(schema_errors(schema, listed) == std::vector<std::string>());
-    const std::string text = run_cleave({"devices", "--catalogue"}).output;
+    const auto unwrapped = [](const std::string& text) {
+        return std::regex_replace(text, std::regex("\\s+"), " ");
+    };
+    const std::string text = unwrapped(run_cleave({"devices", "--catalogue"}).output);
     for (const Json& device : listed["devices"]) {
         const auto name = device["name"].get<std::string>();
         INFO(name);
-        CHECK_THAT(text,
-                   Catch::Matchers::Contains(device["source"].get<std::string>().substr(0, 9)));
+        CHECK_THAT(text, Catch::Matchers::Contains(device["source"].get<std::string>()));
         CHECK(run_cleave({"plan", "llama-3.2-1b", "--devices", "sim:" + name + "[0-1]", "--json"})
                   .exit_code == 0);
     }
@@ -387,7 +390,8 @@ TEST_CASE("what is known by name is listed with figures and sources, and all of 
                         fabric["name"].get<std::string>(), "--tp", "8", "--pp", "1"});
         INFO(fabric["name"]);
         CHECK(r.exit_code == 0);
-        CHECK_THAT(r.output, Catch::Matchers::Contains("times over it are modelled, not run"));
+        CHECK_THAT(unwrapped(r.output),
+                   Catch::Matchers::Contains("times over it are modelled, not run"));
     }
 }
 
