@@ -22,6 +22,7 @@ thread_local std::string warnings;
 }  // namespace
 
 // xgrammar is built to call these (XGRAMMAR_LOG_CUSTOMIZE in tools/lib/sources.sh).
+// NOLINTBEGIN(readability-identifier-naming): its names.
 namespace xgrammar {
 
 [[noreturn]] void LogFatalImpl(const std::string& file, int lineno, const std::string& message);
@@ -37,6 +38,7 @@ void LogMessageImpl(const std::string& /*file*/, int /*lineno*/, int /*level*/,
 }
 
 }  // namespace xgrammar
+// NOLINTEND(readability-identifier-naming)
 
 namespace cleave::serve {
 namespace {

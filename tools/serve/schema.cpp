@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kMostBytes = 65536;           // of a schema's text
 constexpr int kMostDepth = 32;                 // of schemas in schemas
 constexpr double kMostItems = 1024;            // that minItems and maxItems may name
-constexpr double kMostLength = 16384;          // that minLength and maxLength may name
+constexpr double kMostLength = 4096;           // that minLength and maxLength may name
 constexpr size_t kMostPattern = 512;           // characters
 constexpr int64_t kMostRepeats = 1024;         // that all {m,n} of a pattern may multiply to
 constexpr double kLargestInteger = 1ll << 53;  // JSON's numbers are doubles to most readers
@@ -291,12 +291,12 @@ void Keeper::keep_values(const Json& schema, const std::string& path) const {
     const Json list = is_const ? Json::array({schema.at(key)}) : schema.at(key);
     if (!list.is_array() || list.empty()) refuse(path + "/enum", "expected a list of values");
     const Types types = types_of(schema, path);
+    const std::string at = fmt::format("{}/{}", path, key);
     for (const Json& value : list) {
         const bool fits = types.empty() ||
                           std::ranges::any_of(types, [&](auto& t) { return has_type(value, t); });
-        if (!fits) refuse(path + "/" + key, fmt::format("{} is not of the type", value.dump()));
-        if (has_large_integer(value))
-            refuse(path + "/" + key, "whole numbers beyond 2^53 are not supported");
+        if (!fits) refuse(at, fmt::format("{} is not of the type", value.dump()));
+        if (has_large_integer(value)) refuse(at, "whole numbers beyond 2^53 are not supported");
     }
 }
 
@@ -386,20 +386,21 @@ void Keeper::check_pattern(const Json& pattern, const std::string& path) const {
         if (text[i] < 32 || text[i] > 126 || text[i] == '"')
             refuse(path, "expected printable ASCII without quotes");
         if (text[i] == '\\') {
-            const bool is_class = ++i < text.size() && kEscapes.find(text[i]) < 3;
-            if (i < text.size() &&
-                (kEscapes.find(text[i]) == kEscapes.npos || (is_class && is_negated)))
+            ++i;
+            const size_t known = i < text.size() ? kEscapes.find(text[i]) : 0;
+            if (known == kEscapes.npos || (known < 3 && is_negated))
                 refuse(path, fmt::format("\\{} is not supported", text[i]));
             continue;
         }
         if (text[i] == '[') is_negated = text.substr(i + 1, 1) == "^";
         if (text[i] == ']') is_negated = false;
         if (text[i] != '{') continue;
-        int64_t most = 0;
-        for (int64_t bound = 0; ++i < text.size() && text[i] != '}'; most = std::max(most, bound)) {
+        int64_t most = 0, bound = 0;
+        for (++i; i < text.size() && text[i] != '}'; ++i) {
             if (text[i] != ',' && (text[i] < '0' || text[i] > '9'))
                 refuse(path, "expected {m}, {m,} or {m,n}");
             bound = text[i] == ',' ? 0 : std::min(bound * 10 + (text[i] - '0'), kMostRepeats + 1);
+            most = std::max(most, bound);
         }
         repeats = std::min(repeats * std::max<int64_t>(1, most), kMostRepeats + 1);
     }

@@ -93,6 +93,8 @@ struct Server::Impl {
     const Clock::time_point start = Clock::now();
     // Reads bodies and prompts, so that the HTTP thread never waits for a long one.
     boost::asio::thread_pool readers{2};
+    // Those that may ask for a grammar, which takes seconds where a vocabulary is large.
+    boost::asio::thread_pool grammar_readers{1};
     std::unique_ptr<HttpServer> http;
 };
 
@@ -166,8 +168,11 @@ void Server::Impl::handle(HttpRequest request, const Reply& reply) {
         default: break;
     }
     const bool is_page = request.accept.find("text/html") != std::string::npos;
-    boost::asio::post(readers, [this, is_page, route = at->route, body = std::move(request.body),
-                                reply] {
+    const bool may_hold_answer = request.body.find("\"response_format\"") != std::string::npos ||
+                                 request.body.find("\"tools\"") != std::string::npos;
+    boost::asio::thread_pool& pool = may_hold_answer ? grammar_readers : readers;
+    boost::asio::post(pool, [this, is_page, route = at->route, body = std::move(request.body),
+                             reply] {
         try {
             switch (route) {
                 case Route::kPlan:
@@ -329,6 +334,7 @@ uint16_t Server::port() const { return impl_->http->port(); }
 
 bool Server::drain(std::chrono::duration<double> at_most, const std::function<bool()>& gives_up) {
     impl_->http->close();
+    impl_->grammar_readers.join();
     impl_->readers.join();  // what was asked before is accepted
     const Clock::time_point end =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(at_most);
