@@ -311,11 +311,11 @@ struct HostJob::Impl {
 
     // ---- Any thread, with the mutex
 
-    void queue(int to, Message kind, const std::string& bytes = "") {
+    void queue(int to, Message kind, std::string bytes = "") {
         Order order;
         order.peer = to;
         order.tag = kMessages;
-        order.bytes = std::string(1, static_cast<char>(kind)) + bytes;
+        order.bytes = std::move(bytes.insert(0, 1, static_cast<char>(kind)));
         message_bytes += static_cast<int64_t>(order.bytes.size());
         ++unsent;
         orders.push_back(std::move(order));
@@ -390,7 +390,7 @@ int HostJob::rank_of(const std::string& host) const {
 
 void HostJob::send(int to, Message kind, std::string bytes) {
     const Lock lock(impl_->mutex);
-    impl_->queue(to, kind, bytes);
+    impl_->queue(to, kind, std::move(bytes));
 }
 
 void HostJob::send_others(Message kind, const std::string& bytes) {

@@ -471,12 +471,6 @@ std::vector<Mutation> account_mutations() {
                  if (b.role == BufferRole::kArrivals) return b.size -= 4, true;
              return false;
          }},
-        {"a device has no room for what comes from other hosts", "exchange-arrivals",
-         [](Plan& p) {
-             for (Buffer& b : p.buffers)
-                 if (b.role == BufferRole::kArrivals) return b.role = BufferRole::kInput, true;
-             return false;
-         }},
         {"the positions of a pass have no room", "memory-batch",
          [](Plan& p) {
              for (Buffer& b : p.buffers)
