@@ -223,7 +223,8 @@ private:
         std::vector<DeviceId> receivers;
         if (const Transfer* t = step.transfer())
             receivers = {phase.values[t->destination.index()].device};
-        if (const Collective* c = step.collective()) receivers = c->group;
+        if (const Collective* c = step.collective(); c && c->path != Path::kVendor)
+            receivers = c->group;
         for (DeviceId to : receivers) {
             int64_t bytes = 0;
             for (PlacedId id : sent_values(step)) {
