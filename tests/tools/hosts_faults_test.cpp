@@ -76,9 +76,8 @@ TEST_CASE("a rank that is killed in load, prefill or decode ends the run, and no
         INFO(whom << " killed in " << when);
         const Ended ended = with_fault(when, whom, "KILL");
         CHECK(ended.failed);
-        if (std::string(when) != "load")
-            CHECK_THAT(ended.words,
-                       Contains("mpirun ended this rank") || Contains("gave no sign of life"));
+        // Open MPI 4.1 ends a rank whose connection breaks; mpirun has the words.
+        CHECK_THAT(ended.words, Contains("exited on signal 9"));
     }
 }
 
