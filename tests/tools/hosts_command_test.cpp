@@ -132,8 +132,12 @@ TEST_CASE(
 
     CHECK(run_ranks(2, {"plan", model, "--devices", "host", "--tp", "2", "-o", plan}).exit_code ==
           0);
-    const Json run = json(run_ranks(2, {"run", plan, "--prompt", "Once", "--max-new-tokens", "4",
-                                        "--check", "--trace", trace, "--json"}));
+    CHECK(json(run_ranks(
+              2, {"run", plan, "--prompt", "Once", "--max-new-tokens", "4", "--json"}))["token_ids"]
+              .size() == 4);
+    const Json run =
+        json(run_ranks(2, {"run", model, "--devices", "host", "--tp", "2", "--prompt", "Once",
+                           "--max-new-tokens", "4", "--check", "--trace", trace, "--json"}));
     CHECK(run["check_max_difference"] < 1e-3);
     CHECK(run["devices"] == Json{"host[0]@0", "host[0]@1"});
     const std::string events = read_file(trace);
