@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Specs of matrix products -> Kernels: linear, gate and up, q, k and v.
 #include <algorithm>
+#include <initializer_list>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -14,9 +16,28 @@ namespace cleave::codegen {
 
 namespace {
 
+// What a product with such weights rounds its input to: kRoundingOf of templates/host/rounded.h.
+std::optional<DType> rounding_of(const WeightFormat& weight) {
+    if (!weight.quantized)
+        return weight.dtype == DType::kBF16 ? std::optional(DType::kBF16) : std::nullopt;
+    const DType code = weight.quantized->code;
+    const bool integers = code == DType::kUInt4 || code == DType::kUInt8;
+    if (!integers || weight.dynamic() || weight.quantized->block % planner::kRoundingGroup != 0)
+        return std::nullopt;
+    return DType::kInt8;
+}
+
+using Rounding = std::optional<DType>;
+Rounding shared_rounding(const HostTarget& target, std::initializer_list<WeightFormat> weights) {
+    const Rounding first = rounding_of(*weights.begin());
+    const bool same = std::all_of(weights.begin(), weights.end(),
+                                  [&](const WeightFormat& w) { return rounding_of(w) == first; });
+    return target.fast && same ? first : std::nullopt;
+}
+
 // The plan's tile, or the planner's choice where there is none.
-int64_t block_tokens(int64_t depth, const HostTarget& target) {
-    return target.tile.tokens > 0 ? target.tile.tokens : planner::host_tokens(depth);
+int64_t block_tokens(int64_t depth, const HostTarget& target, Rounding rounding) {
+    return target.tile.tokens > 0 ? target.tile.tokens : planner::host_tokens(depth, rounding);
 }
 
 int64_t item_rows(int64_t out, const HostTarget& target) {
@@ -41,9 +62,11 @@ void write_rope(StubWriter& w, std::string_view prefix, const std::optional<Rope
 
 Kernel make_product(const LinearSpec& s, HostStub& stub) {
     StubWriter& w = stub.writer;
-    int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
+    const Rounding rounding = shared_rounding(stub.target, {s.weight});
+    int64_t rows = item_rows(s.out, stub.target);
+    int64_t tokens = block_tokens(s.in, stub.target, rounding);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
-    stub.launch.shared_bytes = planner::host_scratch_bytes(s.in, tokens, rows, 1);
+    stub.launch.shared_bytes = planner::host_scratch_bytes(s.in, tokens, rows, 1, rounding);
     w.constant("kIn", s.in);
     w.constant("kOut", s.out);
     w.constant("kItemRows", rows);
@@ -60,9 +83,11 @@ Kernel make_product(const LinearSpec& s, HostStub& stub) {
 Kernel make_product(const GateUpSpec& s, HostStub& stub) {
     check_same_activations(s.gate.dynamic(), s.up.dynamic());
     StubWriter& w = stub.writer;
-    int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
+    const Rounding rounding = shared_rounding(stub.target, {s.gate, s.up});
+    int64_t rows = item_rows(s.out, stub.target);
+    int64_t tokens = block_tokens(s.in, stub.target, rounding);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
-    stub.launch.shared_bytes = planner::host_scratch_bytes(s.in, tokens, rows, 2);
+    stub.launch.shared_bytes = planner::host_scratch_bytes(s.in, tokens, rows, 2, rounding);
     w.constant("kIn", s.in);
     w.constant("kOut", s.out);
     w.constant("kItemRows", rows);
@@ -84,10 +109,11 @@ Kernel make_product(const QkvSpec& s, HostStub& stub) {
     check_same_activations(s.q.dynamic(), s.k.dynamic());
     check_same_activations(s.q.dynamic(), s.v.dynamic());
     StubWriter& w = stub.writer;
-    int64_t tokens = block_tokens(s.in, stub.target), kv_heads = s.kv_heads.size();
+    const Rounding rounding = shared_rounding(stub.target, {s.q, s.k, s.v});
+    const int64_t tokens = block_tokens(s.in, stub.target, rounding), kv_heads = s.kv_heads.size();
     stub.launch.grid[0] = Extent{s.q_heads + 2 * kv_heads};
-    stub.launch.shared_bytes =
-        planner::host_scratch_bytes(s.in, tokens, std::max(s.slab.head_dim, s.slab.v_head_dim), 1);
+    stub.launch.shared_bytes = planner::host_scratch_bytes(
+        s.in, tokens, std::max(s.slab.head_dim, s.slab.v_head_dim), 1, rounding);
     w.note(
         fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)",
                     s.in, s.q_heads, kv_heads, s.slab.head_dim, s.slab.v_head_dim));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "importer/weights/quantized_shard.h"
+#include "planner/analysis/storage.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/tiles/host.h"
@@ -36,6 +37,22 @@ bool is_host(const Plan& plan, DeviceId device) {
     return plan.machine.device(device).limits.warp_width <= 1;
 }
 
+// What the launch's products round their shared input to: all the same, or nothing.
+std::optional<DType> shared_rounding(const Plan& plan, const Compute& c) {
+    std::optional<DType> shared;
+    if (plan.workload.compute != ComputeMode::kFast) return shared;
+    bool first = true;
+    for (WeightShardId id : c.weights) {
+        const importer::Weight& weight = plan.graph.weight(plan.weights[id.index()].weight);
+        if (weight.shape.size() < 2) continue;
+        const std::optional<DType> own = activation_rounding(weight, plan.workload);
+        if (!first && own != shared) return std::nullopt;
+        shared = own;
+        first = false;
+    }
+    return shared;
+}
+
 Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t threads) {
     Tile tile;
     tile.threads = 1;
@@ -49,14 +66,15 @@ Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t t
     if (!products || c.inputs.empty()) return tile;
     const Box& x = phase.values[c.inputs[0].index()].box;
     tile.depth = x.empty() ? 0 : x.back().size();
-    tile.tokens = host_tokens(tile.depth);
+    const std::optional<DType> rounding = shared_rounding(plan, c);
+    tile.tokens = host_tokens(tile.depth, rounding);
     tile.rows = host_rows(outputs, threads);
     if (c.kernel == KernelKind::kNormQkvRopeAppend && c.kv.valid()) {
         const KvSlab& slab = plan.kv_slabs[c.kv.index()];
         tile.rows = std::max(slab.head_dim, slab.v_head_dim);
     }
     tile.shared_bytes = host_scratch_bytes(tile.depth, tile.tokens, tile.rows,
-                                           c.kernel == KernelKind::kNormGateUp ? 2 : 1);
+                                           c.kernel == KernelKind::kNormGateUp ? 2 : 1, rounding);
     return tile;
 }
 

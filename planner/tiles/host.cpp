@@ -15,13 +15,23 @@ constexpr int64_t kMaxLanes = 16;
 constexpr int64_t kMaxTileRows = 12;
 constexpr int64_t kConvertDepth = 256;
 
+// Features that share a scale where tokens are int8, and the bytes of such a group: its codes, the
+// scale, their sum. A strip of weights has at most kMaxLanes groups of 2 * kMaxLanes rows, each 8
+// words of codes, a scale and a zero point.
+constexpr int64_t kGroup = 32, kGroupBytes = kGroup + 8;
+constexpr int64_t kStripFloats = kMaxLanes * 2 * kMaxLanes * 10;
+
 // Of a second-level cache, for a thread's block of tokens.
 constexpr int64_t kBlockBytes = 1 << 20;
 
 }  // namespace
 
-int64_t host_tokens(int64_t depth) {
-    const int64_t fit = kBlockBytes / (std::max<int64_t>(1, round_up(depth, kMaxLanes)) * 4);
+int64_t host_tokens(int64_t depth, std::optional<DType> rounding) {
+    const int64_t padded = std::max<int64_t>(kMaxLanes, round_up(depth, kMaxLanes));
+    const int64_t bytes = rounding == DType::kInt8   ? ceil_div(depth, kGroup) * kGroupBytes
+                          : rounding == DType::kBF16 ? padded * 2
+                                                     : padded * 4;
+    const int64_t fit = kBlockBytes / std::max<int64_t>(1, bytes);
     return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
 }
 
@@ -30,10 +40,17 @@ int64_t host_rows(int64_t outputs, int64_t threads) {
     return std::clamp<int64_t>(wanted / kMaxTileRows * kMaxTileRows, kMaxTileRows, 96);
 }
 
-int64_t host_scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies) {
-    const int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) +
-                           copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
-    return round_up(floats * 4, 64);
+int64_t host_scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies,
+                           std::optional<DType> rounding) {
+    const int64_t sums = copies * tokens * (rows + kMaxLanes) * 4;
+    const int64_t padded = round_up(depth, kMaxLanes);
+    // Strips come after the tokens; a row that is normalised takes the place of one.
+    if (rounding == DType::kInt8)
+        return round_up(tokens * ceil_div(depth, kGroup) * kGroupBytes, 64) +
+               std::max(kStripFloats, padded + kMaxLanes) * 4 + round_up(sums, 64);
+    // Rounded to bf16 they take as much as in f32 where the CPU has no unit for bf16.
+    return round_up(
+        round_up(tokens, kMaxLanes) * padded * 4 + sums + kMaxTileRows * kConvertDepth * 4, 64);
 }
 
 }  // namespace cleave::planner

@@ -5,17 +5,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include "runtime/base/dtype.h"
 
 namespace cleave::planner {
 
 // Tokens that a thread makes ready together: as many as its second-level cache holds, in whole
-// vectors.
-int64_t host_tokens(int64_t depth);
+// vectors. `rounding`: the type that products round them to; none: f32.
+int64_t host_tokens(int64_t depth, std::optional<DType> rounding = {});
 
 // Rows of a work item: whole register tiles, few enough that every thread gets several items.
 int64_t host_rows(int64_t outputs, int64_t threads);
 
-// Bytes of f32: the block of tokens, the sums of `copies` results, a strip of converted weights.
-int64_t host_scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies);
+// Bytes: the block of tokens, the f32 sums of `copies` results, a strip of converted weights.
+int64_t host_scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies,
+                           std::optional<DType> rounding = {});
 
 }  // namespace cleave::planner

@@ -76,17 +76,11 @@ std::string run_genai(const char* python, const fs::path& exported, const std::s
 Peer run_ours(const fs::path& model, const std::vector<std::string>& devices,
               const std::string& ids, const std::string& new_tokens, const fs::path& folder) {
     const fs::path logits = folder / "ours.f32";
-    std::vector<std::string> arguments{"run",
-                                       model.string(),
-                                       "--input-ids",
-                                       ids,
-                                       "--max-new-tokens",
-                                       new_tokens,
-                                       "--ignore-eos",
-                                       "--json",
-                                       "--dump-logits",
-                                       logits.string(),
-                                       "--devices"};
+    std::vector<std::string> arguments{
+        "run",      model.string(),  "--input-ids",   ids,        "--max-new-tokens",
+        new_tokens, "--ignore-eos",  "--compute",
+        "exact",  // the peer's activations are f32
+        "--json",   "--dump-logits", logits.string(), "--devices"};
     arguments.insert(arguments.end(), devices.begin(), devices.end());
     CommandResult r = run_cleave(arguments);
     INFO(devices.front() << " " << (devices.size() > 1 ? devices[1] + devices[2] : "") << r.error);
