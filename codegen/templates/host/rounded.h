@@ -3,12 +3,14 @@
 // rounded to bf16; with integer codes of 4 or 8 bits, to int8 times a scale for each group of 32
 // features, the largest magnitude / 127. Products of integers are exact within a group; all other
 // sums are f32, one group or pair after the other, whatever the number of tokens and the vectors'
-// width. So a token's bits do not depend on the tokens beside it, in prefill or decode.
-// Rows of weights lie in lanes: a strip of them is transposed into units of 32 bits (4 codes or 2
+// width.
+// A few tokens meet weights as they do in f32 (matmul.h), each as the value that it is rounded to:
+// the same products, other sums; not where those must not depend on the number of tokens. For more,
+// rows of weights lie in lanes: a strip of them is transposed into units of 32 bits (4 codes or 2
 // bf16), which meet the same units of each token: vpdpbusd and vdpbf16ps, or what equals them.
 #pragma once
 
-#include "lanes.h"
+#include "matmul.h"
 #include "norm.h"
 #include "prelude.h"
 #include "quantized.h"
@@ -62,12 +64,18 @@ struct Bf16Row {
     static constexpr i64 kBytes = kUnits * 4 + (K >= 512 && kUnitElements == 2 ? 64 : 0);
 };
 
-// Tokens made ready: rows of Int8Row or Bf16Row; the rest of the scratch is for strips.
+// Up to here vectors along K are faster than strips, whose transposition so few tokens do not earn.
+template <Rounding kRounding>
+inline constexpr i64 kFewTokens = kRounding == Rounding::kInt8 ? 4 : 8;
+
+// Tokens made ready: rows of Int8Row or Bf16Row, and scratch for strips; or, where `values` is set,
+// the values that they are rounded to, f32 [count][K].
 template <Rounding kRounding>
 struct RoundedBlock {
     const u8* data;
     i64 count;
     u32* strip;
+    const float* values;
 };
 
 // A group whose largest magnitude is below this is zero: its reciprocal would overflow.
@@ -437,13 +445,51 @@ constexpr i64 strip_floats() {
 // Scratch floats for a block of `tokens`, the strip among them.
 template <i64 K, Rounding kRounding>
 constexpr i64 rounded_floats(i64 tokens) {
-    return round_up(tokens * rounded_row_bytes<K, kRounding>(), 64) / 4 +
-           strip_floats<K, kRounding>();
+    return max(kFewTokens<kRounding> * K,
+               round_up(tokens * rounded_row_bytes<K, kRounding>(), 64) / 4 +
+                   strip_floats<K, kRounding>());
 }
 
-template <i64 K, Rounding kRounding, class Input, class Norm>
-CLEAVE_INLINE RoundedBlock<kRounding> prepare_rounded(const Input& input, i64 first, i64 count,
+// x [K] as the values that it is rounded to; `to` may be x.
+template <i64 K, Rounding kRounding>
+CLEAVE_INLINE void round_values(const float* x, float* to) {
+    if constexpr (kRounding == Rounding::kBf16) {
+        for (i64 i = 0; i < K; ++i) {
+            bf16 value;
+            store_one(&value, x[i]);
+            to[i] = load_one(&value);
+        }
+    } else {
+#pragma clang loop unroll(disable)
+        for (i64 at = 0; at < K; at += kGroup) {
+            const i64 n = min(kGroup, K - at);
+            float group[kGroup] = {};
+            __builtin_memcpy(group, x + at, n * sizeof(float));
+            u8 codes[kGroup];
+            float scale;
+            i32 total;
+            round_group(group, codes, &scale, &total);
+            for (i64 i = 0; i < n; ++i)
+                to[at + i] = static_cast<float>(static_cast<__INT8_TYPE__>(codes[i])) * scale;
+        }
+    }
+}
+
+template <i64 K, Rounding kRounding, bool kReproducible, class Norm>
+CLEAVE_INLINE RoundedBlock<kRounding> prepare_rounded(const Rows& input, i64 first, i64 count,
                                                       const Norm& norm, float* scratch) {
+    if (!kReproducible && count <= kFewTokens<kRounding>) {
+        for (i64 t = 0; t < count; ++t) {
+            const float* x = input.row(first + t);
+            float* to = scratch + t * K;
+            if constexpr (Norm::kPresent) {
+                rms_norm_row<K>(x, norm, to);
+                x = to;
+            }
+            round_values<K, kRounding>(x, to);
+        }
+        return {nullptr, count, nullptr, scratch};
+    }
     constexpr i64 kRowBytes = rounded_row_bytes<K, kRounding>();
     u8* rows = reinterpret_cast<u8*>(scratch);
     float* rest = scratch + round_up(count * kRowBytes, 64) / 4;
@@ -457,7 +503,7 @@ CLEAVE_INLINE RoundedBlock<kRounding> prepare_rounded(const Input& input, i64 fi
         }
         round_row<K, kRounding>(x, rows + t * kRowBytes);
     }
-    return {rows, count, reinterpret_cast<u32*>(rest)};
+    return {rows, count, reinterpret_cast<u32*>(rest), nullptr};
 }
 
 // ---- The product
@@ -493,6 +539,10 @@ template <i64 K, Rounding kRounding, class Weights>
 __attribute__((noinline)) void multiply_rounded(Weights w, i64 rows,
                                                 const RoundedBlock<kRounding>& block, float* c,
                                                 i64 c_stride) {
+    if (block.values) {
+        dot_block<K>(w, rows, {block.values, block.count, K, false, 1.0f}, c, c_stride);
+        return;
+    }
     using Strip = decltype(strip_of<K>(w));
     for (i64 r = 0; r < rows; r += kStripRows) {
         const bool whole = r + kLanes < rows;

@@ -46,6 +46,7 @@ Row rounded_to_bf16(const Row& x) {
 }
 
 const HostTarget kFastTarget{.threads = 2, .fast = true};
+const HostTarget kReproducibleTarget{.threads = 2, .reproducible = true, .fast = true};
 
 // CPUs that this machine can be; those without AVX2 have no fused multiply-add.
 std::vector<std::string> cpus(bool fused) {
@@ -63,10 +64,11 @@ struct Product {
     LinearSpec spec;
     uint64_t weight;
 
-    std::vector<double> run(const GuardedBuffer& x, int64_t tokens, const std::string& cpu) const {
+    std::vector<double> run(const GuardedBuffer& x, int64_t tokens, const std::string& cpu,
+                            const HostTarget& target = kFastTarget) const {
         auto out = GuardedBuffer::output("out", tokens * spec.out);
         std::mt19937 rng(3);
-        run_kernel(make_host_kernel(spec, KernelKind::kLinear, {"linear"}, kFastTarget),
+        run_kernel(make_host_kernel(spec, KernelKind::kLinear, {"linear"}, target),
                    {x.word(), weight, out.word(), static_cast<uint64_t>(tokens)},
                    {tokens, tokens, 1}, rng, cpu);
         std::vector<double> values;
@@ -159,8 +161,8 @@ TEST_CASE("a fast product of bf16 rounds activations to bf16, on every CPU", "[c
 }
 
 TEST_CASE(
-    "a fast product has the same bits with an instruction and with what equals it, alone and "
-    "in company",
+    "a reproducible fast product has the same bits with an instruction and with what equals "
+    "it, alone and in company",
     "[codegen]") {
     std::mt19937 rng(4);
     const QuantizedCase c{
@@ -170,12 +172,12 @@ TEST_CASE(
     const auto x = GuardedBuffer::random("x", DType::kF32, 41 * 643, rng);
     for (const Product& product : {product_of(640, 45, integers.format, integers.word()),
                                    product_of(640, 45, DType::kBF16, narrow.word())}) {
-        const std::vector<double> all = product.run(x, 41, "");
+        const std::vector<double> all = product.run(x, 41, "", kReproducibleTarget);
         for (const std::string& cpu : cpus(true)) {
             CAPTURE(cpu);
-            CHECK(product.run(x, 41, cpu) == all);
+            CHECK(product.run(x, 41, cpu, kReproducibleTarget) == all);
             for (int64_t tokens : {1, 2, 7, 13})
-                CHECK(product.run(x, tokens, cpu) ==
+                CHECK(product.run(x, tokens, cpu, kReproducibleTarget) ==
                       std::vector<double>(all.begin(), all.begin() + tokens * 45));
         }
     }
