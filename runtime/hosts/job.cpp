@@ -68,6 +68,7 @@ struct HostJob::Impl {
     std::atomic<bool> failed{false};
     std::vector<bool> left;
     bool joined = false, stops = false, ended = false, quits = false;
+    bool told = false;  // another rank has said why the run failed, and said so to all
     std::atomic<int64_t> payload_bytes{0}, message_bytes{0};
     int unsent = 0;  // messages under way
     const std::atomic<uint64_t>* progress = nullptr;
@@ -77,7 +78,7 @@ struct HostJob::Impl {
     std::list<Request> requests;
     std::vector<Clock::time_point> heard;
     std::vector<std::string> counts;  // of the others' progress
-    Clock::time_point told, busy_until;
+    Clock::time_point spoke, busy_until;
 
     std::string name(int r) const {
         const auto at = static_cast<size_t>(r);
@@ -134,7 +135,7 @@ struct HostJob::Impl {
         left.assign(static_cast<size_t>(size), false);
         heard.assign(static_cast<size_t>(size), Clock::now());
         counts.resize(static_cast<size_t>(size));
-        told = busy_until = Clock::now();
+        spoke = busy_until = Clock::now();
         joined = true;
         if (error) fail(lock, "MPI did not start: " + text_of(error));
         changed.notify_all();
@@ -283,6 +284,7 @@ struct HostJob::Impl {
         if (kind == Message::kLeaves) left[static_cast<size_t>(r.peer)] = true;
         if (kind == Message::kFailed) {
             left[static_cast<size_t>(r.peer)] = true;
+            told = told || !failed;
             fail(lock, fmt::format("{} ended: {}", name(r.peer), body));
         }
         inbox[{r.peer, kind}].push_back(std::move(body));
@@ -291,8 +293,8 @@ struct HostJob::Impl {
 
     // That this rank lives, and whether the others do.
     void tell(Clock::time_point now) {
-        if (now - told >= options.alive) {
-            told = now;
+        if (now - spoke >= options.alive) {
+            spoke = now;
             for (int r = 0; r < size; ++r) {
                 const Lock lock(mutex);
                 if (r != rank && !left[static_cast<size_t>(r)] && !stops)
@@ -498,9 +500,11 @@ void HostJob::leave(const std::string& error, std::chrono::milliseconds patience
     Impl& job = *impl_;
     Lock lock(job.mutex);
     if (job.stops || !job.joined || job.ended) return;
-    const bool tells = !error.empty() && !job.failed, bad = tells || job.failed;
+    const bool bad = !error.empty() || job.failed, tells = bad && !job.told;
+    const std::string why = job.failed ? job.failure : error;
     for (int r = 0; r < job.size; ++r)
-        if (r != job.rank) job.queue(r, tells ? Message::kFailed : Message::kLeaves, error);
+        if (r != job.rank)
+            job.queue(r, tells ? Message::kFailed : Message::kLeaves, tells ? why : "");
     const auto done = [&] {
         for (int r = 0; tells && r < job.size; ++r)
             if (r != job.rank && !job.left[static_cast<size_t>(r)]) return false;

@@ -106,8 +106,8 @@ std::string digest_of_files(const Plan& plan) {
     return digest.hex();
 }
 
-void give_plan(HostJob& job, const Plan& plan) {
-    job.send_others(Message::kCommand, kOpen + digest_of_files(plan) + "\n" + serialize_plan(plan));
+std::string plan_message(const Plan& plan) {
+    return kOpen + digest_of_files(plan) + "\n" + serialize_plan(plan);
 }
 
 Machine machine_of_run(HostJob& job, const std::string& list, const DescribeDevices& describe) {

@@ -28,7 +28,7 @@ void end_run(HostJob& job);
 // plan says.
 std::string digest_of_files(const planner::Plan& plan);
 
-// Of rank 0: the others open the same plan.
-void give_plan(HostJob& job, const planner::Plan& plan);
+// SessionOptions::plan_message: the plan, and the digest of its files. Throws what that throws.
+std::string plan_message(const planner::Plan& plan);
 
 }  // namespace cleave::runtime

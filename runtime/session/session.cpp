@@ -15,7 +15,6 @@
 #include "runtime/load/residency.h"
 #include "runtime/load/upload.h"
 #include "runtime/load/vendor_groups.h"
-#include "runtime/session/follow.h"
 #include "runtime/session/messages.h"
 #include "runtime/session/tensor_io.h"
 
@@ -81,7 +80,6 @@ struct Session::Impl {
     }
 
     void open(const SessionOptions& options) {
-        if (leads()) give_plan(*job, plan);
         devices = open_devices(plan, drivers,
                                {options.threads, options.poison,
                                 std::min(10, options.watchdog_seconds), options.simt_seed, &ranks});
@@ -232,6 +230,10 @@ Session::Session(Plan& plan, const SessionOptions& options) {
     demand_one_replica(plan, "a session runs");
     check_presence(plan);
     impl_ = std::make_unique<Impl>(plan, options);
+    if (impl_->leads()) {
+        CLEAVE_CHECK(options.plan_message) << "a plan of several hosts and no message of it";
+        impl_->job->send_others(Message::kCommand, options.plan_message(plan));
+    }
     impl_->together([&] { impl_->open(options); });
     impl_->together([&] {
         impl_->compile(plan, options);

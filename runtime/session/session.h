@@ -46,6 +46,9 @@ struct SessionOptions {
     // each rank opens its own, at the same time: rank 0 here, the others in `follow`
     // (runtime/session/follow.h).
     HostJob* job = nullptr;
+    // With a job: what rank 0 tells the others of its plan, plan_message of follow.h. Not called
+    // from here, so that a session needs no plan files.
+    std::function<std::string(const planner::Plan& plan)> plan_message;
 };
 
 class Session {

@@ -12,6 +12,7 @@
 #include "planner/verify/verify.h"
 #include "runtime/base/errors.h"
 #include "runtime/cards/cards.h"
+#include "runtime/session/follow.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/terminal.h"
@@ -173,6 +174,7 @@ runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& d
     runtime::SessionOptions options;
     options.drivers = &drivers;
     options.job = host_job();
+    options.plan_message = runtime::plan_message;
     options.threads = run.threads;
     options.compile.cpu_arch = run.cpu_arch;
     options.compile.reproducible = run.reproducible;
