@@ -83,6 +83,7 @@ std::vector<Plan> sound_plans() {
     const Machine hosts = machine_of("sim:h100[0-1]@a,sim:h100[0-1]@b");
     plans.push_back(plan_on(hosts, 4, 1));
     plans.push_back(plan_on(hosts, 2, 2));
+    norms_in_readers(plans.back());
     plans.push_back(
         made_plan(2, 1, 0, "host",
                   {{"layers.0", "host[0]"}, {"layers.1-3", "host[1]"}, {"layers.4", "host[0]"}}));
