@@ -21,7 +21,7 @@ constexpr int64_t kPrompt = 128;
 
 planner::Workload bench_workload(int64_t new_tokens) {
     planner::Workload workload;
-    workload.compute.reset();  // as commands have it
+    workload.compute = planner::ComputeMode::kFast;  // of bf16; f32 stays exact
     workload.prompt_tokens = kPrompt;
     workload.context = kPrompt + new_tokens;
     return workload;

@@ -131,9 +131,11 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
                                "{} (quantised as shards are cut); default: as stored",
                                importer::quantized_type_names(true)));
     app.add_option("--kv-dtype", flags.kv_dtype, "KV cache: f32, f16, bf16, f8e4m3, int8");
-    app.add_option("--compute", flags.compute,
-                   "products on hosts: exact, activations stay f32; fast, they are rounded to "
-                   "bf16 for weights of bf16, to int8 in groups of 32 for integers; default: fast")
+    app.add_option(
+           "--compute", flags.compute,
+           "products on hosts: exact, activations stay f32 (default); fast, they are rounded "
+           "to bf16 for weights of bf16, to int8 in groups of 32 for integers; tokens may "
+           "then differ from those of one device with --tp")
         ->check(CLI::IsMember({"exact", "fast"}));
     app.add_option("--kv-tokens", flags.kv_tokens,
                    "tokens that the KV cache has room for, of all sequences together; auto: all "

@@ -137,7 +137,6 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
     if (!flags.kv_tokens.empty())
         workload.kv_tokens = flags.kv_tokens == "auto" ? planner::Workload::kAllThatIsLeft
                                                        : std::stoll(flags.kv_tokens);
-    workload.compute.reset();
     if (!flags.compute.empty())
         workload.compute =
             flags.compute == "fast" ? planner::ComputeMode::kFast : planner::ComputeMode::kExact;

@@ -45,8 +45,7 @@ PlanOptions options_from(const cleave_plan_options& given) {
 }
 
 std::optional<ComputeMode> compute_option(const char* given) {
-    if (!given) return std::nullopt;
-    const std::string_view name = given;
+    const std::string_view name = given ? given : "exact";
     for (ComputeMode mode : {ComputeMode::kExact, ComputeMode::kFast})
         if (name == compute_mode_name(mode)) return mode;
     throw ArgumentError(fmt::format("compute {}: it is exact or fast", name));

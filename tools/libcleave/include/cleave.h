@@ -175,8 +175,8 @@ typedef struct cleave_plan_options {
     size_t num_pins;
     int64_t kv_tokens;   /* that the KV cache has room for; 0: batch times context; -1: all that is
                             left on the devices */
-    const char* compute; /* exact or fast: how products treat their activations on hosts; NULL: fast
-                            where every device is a host and some weights are bf16 or integers */
+    const char* compute; /* how products treat their activations on hosts: exact, in f32, also NULL;
+                            fast, rounded to bf16 or int8 as the weights are */
 } cleave_plan_options;
 
 /* Searches, makes the plan explicit and proves it. `options` may be NULL. Deterministic. The plan
