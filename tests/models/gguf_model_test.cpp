@@ -54,8 +54,8 @@ std::string error_of_changed(const std::string& piece, const std::string& by) {
 TEST_CASE("blocks of every GGUF type expand to the numbers of ggml's own package, bit by bit",
           "[models][gguf]") {
     const importer::Graph graph = models::import_gguf(gguf_file("blocks").string());
-    const auto digests =
-        nlohmann::json::parse(gguf_bytes(source_root() / "tests" / "files" / "gguf" / "blocks.json"));
+    const auto digests = nlohmann::json::parse(
+        gguf_bytes(source_root() / "tests" / "files" / "gguf" / "blocks.json"));
     const importer::WeightReader reader(graph);
     size_t checked = 0;
     for (const importer::Weight& weight : graph.weights) {
