@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -131,6 +132,34 @@ xgrammar::Grammar checked(const std::string& param, Make&& make) {
     throw error;
 }
 
+// Whether a text between two others that fit is UTF-8 (RFC 3629) without control characters, which
+// JSON escapes. The library allows both in texts of limited length, and takes three bytes of no
+// character for one. A token that ends behind a first byte whose second is not free to be any is
+// left out, too.
+bool is_part_of_json(std::string_view text) {
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+    size_t i = 0;
+    while (i < text.size() && i < 3 && (byte(i) & 0xC0) == 0x80) ++i;
+    while (i < text.size()) {
+        const unsigned char first = byte(i);
+        if (first < 0x80) {
+            if (first < 0x20) return false;
+            ++i;
+            continue;
+        }
+        if (first < 0xC2 || first > 0xF4) return false;
+        const size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+        const unsigned char least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+        const unsigned char most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+        if (i + 1 == text.size()) return least == 0x80 && most == 0xBF;
+        if (byte(i + 1) < least || byte(i + 1) > most) return false;
+        for (size_t k = 2; k < length && i + k < text.size(); ++k)
+            if ((byte(i + k) & 0xC0) != 0x80) return false;
+        i += length;
+    }
+    return true;
+}
+
 }  // namespace
 
 struct Grammars::Impl {
@@ -152,8 +181,6 @@ struct Grammars::Impl {
     Tables made;
 };
 
-// Control characters are escaped in JSON, so no token that has one is a part of an answer. (The
-// library would allow them in texts of limited length.)
 Grammars::Impl::Tables& Grammars::Impl::tables() {
     std::call_once(once, [&] {
         std::vector<std::string> texts(static_cast<size_t>(vocab));
@@ -166,8 +193,7 @@ Grammars::Impl::Tables& Grammars::Impl::tables() {
             if (id < tokenizer.vocab_size()) tokenizer.append_token(id, true, state, text);
             if (text.empty()) silent[i / 32] |= bit;
             if (text.starts_with('{')) begins[i / 32] |= bit;
-            if (std::ranges::none_of(text, [](unsigned char c) { return c < 32; }))
-                texts[i] = std::move(text);
+            if (is_part_of_json(text)) texts[i] = std::move(text);
         }
         const xgrammar::TokenizerInfo info(texts, xgrammar::VocabType::RAW, static_cast<int>(vocab),
                                            stop_ids);
