@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums over several nodes against what others measured.
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -128,7 +129,8 @@ TEST_CASE("the form of a sum over nodes is in the plan, its bytes on the links t
                    Contains("ib400 (InfiniBand, 400 Gb/s an adapter) joins 2 nodes"));
         for (Step& step : plan.decode.steps)
             if (Collective* c = std::get_if<Collective>(&step.action)) c->path = Path::kStaged;
-        CHECK(find_violations(plan).front().rule == "exchange-form");
+        CHECK(std::ranges::any_of(find_violations(plan),
+                                  [](const Violation& v) { return v.rule == "exchange-form"; }));
     }
 }
 

@@ -330,12 +330,11 @@ std::vector<Mutation> loop_mutations() {
          "tile-loop",
          [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
-             if (p.machine.device(c->device).limits.warp_width <= 1) return false;
-             if (c->tile.main_loop == MainLoop::kWarpgroups)
-                 c->tile.stages = 1;
-             else
-                 c->tile.main_loop = MainLoop::kWarpgroups;
-             return true;
+             const DeviceInfo& device = p.machine.device(c->device);
+             if (device.limits.warp_width <= 1) return false;
+             if (c->tile.main_loop == MainLoop::kWarpgroups) return c->tile.stages = 1, true;
+             c->tile.main_loop = MainLoop::kWarpgroups;
+             return device.arch != "sm_90a";
          }},
         {"a ring has more stages than a block's shared memory holds", "tile-loop",
          [](Plan& p) {
