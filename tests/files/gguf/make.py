@@ -29,7 +29,7 @@ FILES = {
     "qwen2": ("qwen2", "F16", False),
     "qwen3": ("qwen3", "BF16", False),
     "gemma": ("gemma", "F16", False),
-    "gemma2": ("gemma2", "F16", False),
+    "gemma2": ("gemma2", "F32", False),
     "gemma3": ("gemma3", "BF16", False),
     "phi3": ("phi3", "F16", False),
     "granite": ("granite", "F16", True),
@@ -155,6 +155,8 @@ def write_family(name, architecture, dtype, permuted):
     if architecture == "gemma3":
         key = gguf.Keys.Attention.SLIDING_WINDOW_PATTERN.format(arch=architecture)
         out.add_array(key, [kind == "sliding_attention" for kind in config["layer_types"]])
+    # Readers divide the scores by the root of the head's size, whatever the model does.
+    scaled = {"gemma2": "q_proj", "gemma3": "q_norm"}.get(architecture)
     behind = architecture in ("gemma2", "gemma3", "olmo2", "seed_oss")
     for tensor_name, tensor in load_file(FAMILIES / name / "model.safetensors").items():
         if permuted and ".q_proj." in tensor_name:
@@ -163,6 +165,8 @@ def write_family(name, architecture, dtype, permuted):
             tensor = neighbours(tensor, config["num_key_value_heads"])
         if architecture.startswith("gemma") and "norm" in tensor_name:
             tensor = tensor + 1
+        if f".{scaled}." in tensor_name:
+            tensor = tensor * np.float32((config["head_dim"] / config["query_pre_attn_scalar"]) ** 0.5)
         to = name_of(tensor_name, behind)
         if tensor.ndim == 1 or dtype == "F32":
             out.add_tensor(to, tensor.astype(np.float32))
