@@ -3,7 +3,6 @@
 // loopback device, which shows what is computed and said, and nothing of speed.
 #include <nlohmann/json.hpp>
 
-#include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 #include "tests/tools/support/ranks.h"
@@ -83,8 +82,6 @@ TEST_CASE("on 1, 2, 3 and 4 ranks a plan has the bits of one host, tensors and l
         // With a device on each rank all that moves between devices is sent, and nothing else is.
         if (several.json["devices"].size() == static_cast<size_t>(c.ranks))
             CHECK(several.json["network"]["payload_bytes"] == alone.json["transferred_bytes"]);
-        CHECK(schema_errors(Json::parse(read_file(source_root() / "tools/schema/run.schema.json")),
-                            several.json) == std::vector<std::string>());
     }
 }
 
