@@ -17,7 +17,7 @@ DeviceRanks ranks_of_devices(const Plan& plan, HostJob* job) {
         return {};
     DeviceRanks all{job, {}};
     for (const DeviceInfo& device : devices) {
-        const int rank = job ? job->rank_of(device.host) : -1;
+        const int rank = job ? job->rank_of(device.host) : device.host == here ? 0 : -1;
         if (rank < 0)
             throw UserError(
                 "{}: the plan places it on the machine '{}', {}; start one process on each of the "
