@@ -22,7 +22,7 @@ float f16_at(const Byte* p) {
 
 // ---- Blocks of 32: f16 scale, then what follows
 
-void expand_q4_0(const Byte* p, float* to) {
+void expand_q40(const Byte* p, float* to) {
     const float scale = f16_at(p);
     for (int j = 0; j < 16; ++j) {
         to[j] = static_cast<float>((p[2 + j] & 15) - 8) * scale;
@@ -30,7 +30,7 @@ void expand_q4_0(const Byte* p, float* to) {
     }
 }
 
-void expand_q4_1(const Byte* p, float* to) {
+void expand_q41(const Byte* p, float* to) {
     const float scale = f16_at(p), least = f16_at(p + 2);
     for (int j = 0; j < 16; ++j) {
         to[j] = static_cast<float>(p[4 + j] & 15) * scale + least;
@@ -44,19 +44,19 @@ int five_bits(const Byte* high, const Byte* low, int j) {
     return (j < 16 ? low[j] & 15 : low[j - 16] >> 4) | (bit << 4);
 }
 
-void expand_q5_0(const Byte* p, float* to) {
+void expand_q50(const Byte* p, float* to) {
     const float scale = f16_at(p);
     for (int j = 0; j < 32; ++j)
         to[j] = static_cast<float>(five_bits(p + 2, p + 6, j) - 16) * scale;
 }
 
-void expand_q5_1(const Byte* p, float* to) {
+void expand_q51(const Byte* p, float* to) {
     const float scale = f16_at(p), least = f16_at(p + 2);
     for (int j = 0; j < 32; ++j)
         to[j] = static_cast<float>(five_bits(p + 4, p + 8, j)) * scale + least;
 }
 
-void expand_q8_0(const Byte* p, float* to) {
+void expand_q80(const Byte* p, float* to) {
     const float scale = f16_at(p);
     for (int j = 0; j < 32; ++j)
         to[j] = static_cast<float>(static_cast<signed char>(p[2 + j])) * scale;
@@ -65,7 +65,7 @@ void expand_q8_0(const Byte* p, float* to) {
 // ---- Blocks of 256, in parts with scales of their own
 
 // Scales of 4 bits and smallest values of 4, 16 codes of 2 bits each.
-void expand_q2_k(const Byte* p, float* to) {
+void expand_q2k(const Byte* p, float* to) {
     const Byte *scales = p, *codes = p + 16;
     const float scale = f16_at(p + 80), least = f16_at(p + 82);
     for (int half = 0; half < 2; ++half, codes += 32)
@@ -84,7 +84,7 @@ int q3_scale(const Byte* scales, int i) {
     return (low | ((scales[8 + i % 4] >> (2 * (i / 4))) & 3) << 4) - 32;
 }
 
-void expand_q3_k(const Byte* p, float* to) {
+void expand_q3k(const Byte* p, float* to) {
     const Byte *high = p, *codes = p + 32, *scales = p + 96;
     const float scale = f16_at(p + 108);
     int part = 0;
@@ -125,10 +125,10 @@ void expand_q4_or_q5_k(const Byte* p, const Byte* high, const Byte* codes, float
     }
 }
 
-void expand_q4_k(const Byte* p, float* to) { expand_q4_or_q5_k(p, nullptr, p + 16, to); }
-void expand_q5_k(const Byte* p, float* to) { expand_q4_or_q5_k(p, p + 16, p + 48, to); }
+void expand_q4k(const Byte* p, float* to) { expand_q4_or_q5_k(p, nullptr, p + 16, to); }
+void expand_q5k(const Byte* p, float* to) { expand_q4_or_q5_k(p, p + 16, p + 48, to); }
 
-void expand_q6_k(const Byte* p, float* to) {
+void expand_q6k(const Byte* p, float* to) {
     const Byte *low = p, *high = p + 128, *scales = p + 192;
     const float scale = f16_at(p + 208);
     for (int half = 0; half < 2; ++half, low += 64, high += 32, scales += 8)
@@ -144,16 +144,16 @@ void expand_q6_k(const Byte* p, float* to) {
 
 void expand_block(GgufType type, const Byte* p, float* to) {
     switch (type) {
-        case GgufType::kQ4_0: return expand_q4_0(p, to);
-        case GgufType::kQ4_1: return expand_q4_1(p, to);
-        case GgufType::kQ5_0: return expand_q5_0(p, to);
-        case GgufType::kQ5_1: return expand_q5_1(p, to);
-        case GgufType::kQ8_0: return expand_q8_0(p, to);
-        case GgufType::kQ2_K: return expand_q2_k(p, to);
-        case GgufType::kQ3_K: return expand_q3_k(p, to);
-        case GgufType::kQ4_K: return expand_q4_k(p, to);
-        case GgufType::kQ5_K: return expand_q5_k(p, to);
-        case GgufType::kQ6_K: return expand_q6_k(p, to);
+        case GgufType::kQ40: return expand_q40(p, to);
+        case GgufType::kQ41: return expand_q41(p, to);
+        case GgufType::kQ50: return expand_q50(p, to);
+        case GgufType::kQ51: return expand_q51(p, to);
+        case GgufType::kQ80: return expand_q80(p, to);
+        case GgufType::kQ2K: return expand_q2k(p, to);
+        case GgufType::kQ3K: return expand_q3k(p, to);
+        case GgufType::kQ4K: return expand_q4k(p, to);
+        case GgufType::kQ5K: return expand_q5k(p, to);
+        case GgufType::kQ6K: return expand_q6k(p, to);
         case GgufType::kF32:
         case GgufType::kF16:
         case GgufType::kBF16: break;
@@ -212,9 +212,9 @@ void pack_q4_1(const Byte* block, std::byte* codes, std::byte* scale, std::byte*
 }  // namespace
 
 std::optional<GgufAsQuantized> gguf_as_quantized(GgufType type) {
-    if (type == GgufType::kQ8_0) return GgufAsQuantized{DType::kInt8, false};
-    if (type == GgufType::kQ4_0) return GgufAsQuantized{DType::kInt4, false};
-    if (type == GgufType::kQ4_1) return GgufAsQuantized{DType::kUInt4, true};
+    if (type == GgufType::kQ80) return GgufAsQuantized{DType::kInt8, false};
+    if (type == GgufType::kQ40) return GgufAsQuantized{DType::kInt4, false};
+    if (type == GgufType::kQ41) return GgufAsQuantized{DType::kUInt4, true};
     return std::nullopt;
 }
 
@@ -263,7 +263,7 @@ void pack_gguf(const WeightReader& reader, const Weight& weight, Range rows, Ran
                 blocks.at(rows.begin + r, blocks.column(columns.begin) + b * kCodeGroup);
             std::byte* codes = parts.codes.data() + r * l.row_bytes + b * code_bytes;
             std::byte* scale = parts.scales.data() + r * l.scale_row_bytes + b * 2;
-            if (*weight.gguf == GgufType::kQ4_1) {
+            if (*weight.gguf == GgufType::kQ41) {
                 pack_q4_1(block, codes, scale,
                           parts.zero_points.data() + r * l.zero_row_bytes + b * sizeof(float));
                 continue;

@@ -30,16 +30,16 @@ constexpr uint32_t kMostDimensions = 4, kMostAlignment = 1 << 20;
 constexpr std::array kLayouts{GgufLayout{GgufType::kF32, 0, "F32", 1, 4},
                               GgufLayout{GgufType::kF16, 1, "F16", 1, 2},
                               GgufLayout{GgufType::kBF16, 30, "BF16", 1, 2},
-                              GgufLayout{GgufType::kQ4_0, 2, "Q4_0", 32, 18},
-                              GgufLayout{GgufType::kQ4_1, 3, "Q4_1", 32, 20},
-                              GgufLayout{GgufType::kQ5_0, 6, "Q5_0", 32, 22},
-                              GgufLayout{GgufType::kQ5_1, 7, "Q5_1", 32, 24},
-                              GgufLayout{GgufType::kQ8_0, 8, "Q8_0", 32, 34},
-                              GgufLayout{GgufType::kQ2_K, 10, "Q2_K", 256, 84},
-                              GgufLayout{GgufType::kQ3_K, 11, "Q3_K", 256, 110},
-                              GgufLayout{GgufType::kQ4_K, 12, "Q4_K", 256, 144},
-                              GgufLayout{GgufType::kQ5_K, 13, "Q5_K", 256, 176},
-                              GgufLayout{GgufType::kQ6_K, 14, "Q6_K", 256, 210}};
+                              GgufLayout{GgufType::kQ40, 2, "Q4_0", 32, 18},
+                              GgufLayout{GgufType::kQ41, 3, "Q4_1", 32, 20},
+                              GgufLayout{GgufType::kQ50, 6, "Q5_0", 32, 22},
+                              GgufLayout{GgufType::kQ51, 7, "Q5_1", 32, 24},
+                              GgufLayout{GgufType::kQ80, 8, "Q8_0", 32, 34},
+                              GgufLayout{GgufType::kQ2K, 10, "Q2_K", 256, 84},
+                              GgufLayout{GgufType::kQ3K, 11, "Q3_K", 256, 110},
+                              GgufLayout{GgufType::kQ4K, 12, "Q4_K", 256, 144},
+                              GgufLayout{GgufType::kQ5K, 13, "Q5_K", 256, 176},
+                              GgufLayout{GgufType::kQ6K, 14, "Q6_K", 256, 210}};
 
 enum class ValueType : uint8_t {
     kUInt8,

@@ -20,18 +20,18 @@ enum class GgufType : uint8_t {
     kF32,
     kF16,
     kBF16,
-    kQ4_0,
-    kQ4_1,
-    kQ5_0,
-    kQ5_1,
-    kQ8_0,
-    kQ2_K,
-    kQ3_K,
-    kQ4_K,
-    kQ5_K,
-    kQ6_K,
+    kQ40,
+    kQ41,
+    kQ50,
+    kQ51,
+    kQ80,
+    kQ2K,
+    kQ3K,
+    kQ4K,
+    kQ5K,
+    kQ6K,
 };
-inline constexpr GgufType kLastGgufType = GgufType::kQ6_K;
+inline constexpr GgufType kLastGgufType = GgufType::kQ6K;
 
 struct GgufLayout {
     GgufType type;

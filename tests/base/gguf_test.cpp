@@ -59,7 +59,7 @@ TEST_CASE("a GGUF header gives its keys, and tensors with their places in the fi
     CHECK(file.tensors[0].name == "first");
     const GgufTensor& later = *file.find("later");
     CHECK(later.shape == std::vector<int64_t>{2, 64});
-    CHECK(later.type == GgufType::kQ8_0);
+    CHECK(later.type == GgufType::kQ80);
     CHECK(later.offset == bytes.size() - 4 * 34);
     CHECK(later.length == 4 * 34);
 }
