@@ -102,11 +102,11 @@ TEST_CASE("ranks with other weights or another build refuse the run before anyth
     const std::string dir = folder.path().string(), binary = CLEAVE_BINARY;
     const std::string lib = (std::filesystem::path(binary).parent_path().parent_path() / "lib");
     // Each rank works in a folder of its own, with a copy of the model and of the program.
-    const CommandResult made = run_program(
-        {"bash", "-ec",
-         "cd \"$0\"; for r in 0 1; do mkdir -p $r/bin; cp \"$1\" $r/model.onnx; cp \"$2\" "
-         "$r/bin/cleave; ln -s \"$3\" $r/lib; done",
-         dir, bundled_model().string(), binary, lib});
+    const std::string script =
+        "cd \"$0\"; for r in 0 1; do mkdir -p $r/bin; cp \"$1\" $r/model.onnx; cp \"$2\" "
+        "$r/bin/cleave; ln -s \"$3\" $r/lib; done";
+    const CommandResult made =
+        run_program({"bash", "-ec", script, dir, bundled_model().string(), binary, lib});
     INFO(made.error);
     REQUIRE(made.exit_code == 0);
     const auto run = [&] {
