@@ -202,15 +202,14 @@ TEST_CASE("a config.json of any family is planned without weights, and refused a
 
 TEST_CASE("what is no model that runs is named for what it is, with the way on", "[tools]") {
     const std::pair<const char*, const char*> cases[] = {
-        {"model.gguf", "a GGUF file, which is not supported"},
+        {"model.gguf", "no GGUF file, whatever its name says"},
         {"model.safetensors", "weights of a Hugging Face folder; give the folder"},
         {"pytorch_model.bin", "a PyTorch checkpoint, which is not supported"},
         {"tf_model.h5", "a file of TensorFlow or Flax"}};
     for (const auto& [name, expected] : cases) {
         TemporaryFolder folder;
         const fs::path file = folder.path() / name;
-        std::ofstream(file) << "GGUF";
-        if (!file.string().ends_with("gguf")) std::ofstream(file) << "none";
+        std::ofstream(file) << "none";
         const CommandResult run = run_cleave({"plan", file.string(), "--devices", "host"});
         CHECK(run.exit_code == 1);
         CHECK_THAT(run.error, Catch::Matchers::Contains(expected));
@@ -222,12 +221,20 @@ TEST_CASE("what is no model that runs is named for what it is, with the way on",
         CHECK_THAT(of_folder.error, Catch::Matchers::Contains(expected) &&
                                         Catch::Matchers::Contains("neither an .onnx file nor"));
     }
+    const auto error_of = [](const std::string& model) {
+        const CommandResult run = run_cleave({"run", model, "--devices", "host", "--prompt", "x"});
+        CHECK(run.exit_code == 1);
+        return run.error;
+    };
     TemporaryFolder folder;
     std::ofstream(folder.path() / "config.json") << "{}";
-    const CommandResult run =
-        run_cleave({"run", folder.path().string(), "--devices", "host", "--prompt", "x"});
-    CHECK(run.exit_code == 1);
-    CHECK_THAT(run.error, Catch::Matchers::Contains("has config.json, but no weights"));
+    CHECK_THAT(error_of(folder.path().string()),
+               Catch::Matchers::Contains("has config.json, but no weights"));
+    const fs::path gguf = folder.path() / "model.gguf";
+    std::ofstream(gguf) << "GGUF";
+    CHECK_THAT(error_of(folder.path().string()),
+               Catch::Matchers::Contains("model.gguf is a GGUF file; name the file itself"));
+    CHECK_THAT(error_of(gguf.string()), Catch::Matchers::Contains("it was cut short"));
 }
 
 }  // namespace cleave::test
