@@ -23,7 +23,7 @@ std::string header(uint64_t tensors, uint64_t pairs, uint32_t version = 3) {
     return "GGUF" + raw(version) + raw(tensors) + raw(pairs);
 }
 // A matrix of that type, at that byte of the data.
-std::string tensor(const std::string& name, std::vector<uint64_t> shape, uint32_t type,
+std::string tensor(const std::string& name, const std::vector<uint64_t>& shape, uint32_t type,
                    uint64_t offset) {
     std::string bytes = text(name) + raw(static_cast<uint32_t>(shape.size()));
     for (const uint64_t d : shape) bytes += raw(d);
