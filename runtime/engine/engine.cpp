@@ -37,7 +37,7 @@ std::string why_alone(const planner::Plan& plan, const EngineLimits& limits) {
         plan.graph.name);
 }
 
-const SchedulerOptions& checked(const SchedulerOptions& scheduler) {
+SchedulerOptions checked(const SchedulerOptions& scheduler) {
     if (scheduler.groups > kMostPassesInFlight)
         throw UserError("{} groups of sequences; at most {} passes are in flight", scheduler.groups,
                         kMostPassesInFlight);

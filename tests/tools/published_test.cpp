@@ -19,7 +19,7 @@ CommandResult published(const std::string& rows) {
                            "published value,unit,source,cleave command\n"
                         << rows;
     return run_program({"python3", (source_root() / "tools/lib/published.py").string(),
-                        path.string(), "--cleave", CLEAVE_BUILD_DIR "/bin/cleave"});
+                        path.string(), "--cleave", std::string(CLEAVE_BUILD_DIR) + "/bin/cleave"});
 }
 
 std::string decode_row(const std::string& speed, const std::string& device = "sim:h100[0]") {
