@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/serve/api_calls.h"
 
-#include <array>
+#include <algorithm>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -74,31 +75,58 @@ std::vector<std::string> stops_of(const Json& body) {
     return stops;
 }
 
-// What would change the answer, and is not done.
-void refuse_unsupported(const Json& body) {
-    const auto given = [&](const char* name) {
-        const Json* value = field(body, name);
-        return value && !((value->is_array() || value->is_object()) && value->empty());
+// A field of OpenAI's interface, of vLLM's or of llama.cpp's server that would change the answer
+// and is not done, with the value that changes nothing; null: there is none.
+struct Unsupported {
+    const char* name;
+    Json harmless;
+};
+
+const std::vector<Unsupported>& unsupported() {
+    static const std::vector<Unsupported> kFields{
+        {"functions", {}},
+        {"function_call", {}},
+        {"suffix", {}},
+        {"audio", {}},
+        {"prediction", {}},
+        {"web_search_options", {}},
+        {"modalities", Json::array({"text"})},
+        {"grammar", {}},
+        {"json_schema", {}},
+        {"structured_outputs", {}},
+        {"guided_json", {}},
+        {"guided_regex", {}},
+        {"guided_choice", {}},
+        {"guided_grammar", {}},
+        {"bad_words", {}},
+        {"allowed_token_ids", {}},
+        {"min_tokens", 0},
+        {"truncate_prompt_tokens", {}},
+        {"prompt_logprobs", {}},
+        {"use_beam_search", false},
+        {"length_penalty", 1},
+        {"include_stop_str_in_output", false},
+        {"skip_special_tokens", true},
+        {"continue_final_message", false},
+        {"chat_template", {}},
+        {"documents", {}},
+        {"return_token_ids", false},
+        {"return_tokens_as_token_ids", false},
     };
-    for (const char* name :
-         {"functions", "function_call", "suffix", "audio", "prediction", "grammar", "guided_json",
-          "guided_regex", "guided_choice", "guided_grammar"})
-        if (given(name)) refuse(name, fmt::format("{} is not supported: leave it out", name));
-    if (const Json* best = field(body, "best_of"); best && *best != body.value("n", Json(1)))
-        refuse("best_of", "best_of is not supported: leave it out, or give it n's value");
+    return kFields;
 }
 
-void check_model(const Json& body, const ServedModel& model) {
-    const Json* name = field(body, "model");
-    if (!name) return;
-    if (!name->is_string()) refuse("model", "model: expected a text");
-    if (*name == model.name) return;
-    ApiError error;
-    error.status = 404;
-    error.code = "model_not_found";
-    error.param = "model";
-    error.message = fmt::format("the model {} is not served here; {} is", name->dump(), model.name);
-    throw error;
+void refuse_unsupported(const Json& body) {
+    for (const auto& [name, harmless] : unsupported()) {
+        const Json* value = field(body, name);
+        if (!value || (value->is_structured() && value->empty()) || *value == harmless) continue;
+        refuse(name, harmless.is_null()
+                         ? fmt::format("{} is not supported: leave it out", name)
+                         : fmt::format("{} is not supported: leave it out, or give {}", name,
+                                       harmless.dump()));
+    }
+    if (const Json* best = field(body, "best_of"); best && *best != body.value("n", Json(1)))
+        refuse("best_of", "best_of is not supported: leave it out, or give it n's value");
 }
 
 // What both kinds of calls have in common. The prompts' requests follow.
@@ -115,46 +143,52 @@ ApiCall common_fields(const Json& body, const ServedModel& model) {
     return call;
 }
 
+// Empty where `list` is null.
+std::vector<int32_t> ids_of(const Json* list, const std::string& param) {
+    std::vector<int32_t> ids;
+    if (list && !list->is_array()) refuse(param, param + ": expected a list of token ids");
+    for (const Json& id : list ? *list : Json::array()) {
+        if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
+            refuse(param, param + ": token ids are whole numbers from 0");
+        ids.push_back(id.get<int32_t>());
+    }
+    return ids;
+}
+
 runtime::EngineRequest common_request(const Json& body, const ServedModel& model, ApiCall& call,
                                       uint64_t salt) {
     runtime::EngineRequest request;
     request.sampling = sampling_of(body);
     request.copies = call.copies;
     request.stop_texts = stops_of(body);
-    if (!flag(body, "ignore_eos", false)) request.stop_ids = model.stop_ids;
+    request.stop_ids = ids_of(field(body, "stop_token_ids"), "stop_token_ids");
+    if (!flag(body, "ignore_eos", false))
+        request.stop_ids.insert(request.stop_ids.end(), model.stop_ids.begin(),
+                                model.stop_ids.end());
     request.logprobs = call.logprobs;
     request.salt = salt;
     set_answer_format(body, model, call, request);
     return request;
 }
 
-std::vector<int32_t> ids_of(const Json& list) {
-    std::vector<int32_t> ids;
-    for (const Json& id : list) {
-        if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
-            refuse("prompt", "prompt: token ids are whole numbers from 0");
-        ids.push_back(id.get<int32_t>());
-    }
-    return ids;
-}
-
 std::vector<std::vector<int32_t>> prompts_of(const Json& body, const ServedModel& model) {
     const Json* prompt = field(body, "prompt");
     if (!prompt) refuse("prompt", "prompt is missing: a text, a list of texts, or token ids");
+    const bool adds_special = flag(body, "add_special_tokens", true);
     const auto encode = [&](const Json& text) {
-        return model.tokenizer->encode(text.get_ref<const std::string&>());
+        return model.tokenizer->encode(text.get_ref<const std::string&>(), adds_special);
     };
     if (prompt->is_string()) return {encode(*prompt)};
     if (!prompt->is_array() || prompt->empty() || prompt->size() > (1u << 22))
         refuse("prompt", "prompt: expected a text, a list of texts, or token ids");
-    if (prompt->front().is_number()) return {ids_of(*prompt)};
+    if (prompt->front().is_number()) return {ids_of(prompt, "prompt")};
     if (prompt->size() > kMostPrompts)
         refuse("prompt", fmt::format("prompt: at most {} in one call", kMostPrompts));
     std::vector<std::vector<int32_t>> prompts;
     for (const Json& one : *prompt) {
         if (!one.is_string() && !one.is_array())
             refuse("prompt", "prompt: expected a text, a list of texts, or token ids");
-        prompts.push_back(one.is_string() ? encode(one) : ids_of(one));
+        prompts.push_back(one.is_string() ? encode(one) : ids_of(&one, "prompt"));
     }
     return prompts;
 }
@@ -205,6 +239,35 @@ Json parse_body(std::string_view body) {
     } catch (const UserError& error) {
         refuse("", error.what());
     }
+}
+
+void check_model(const Json& body, const ServedModel& model) {
+    const Json* name = field(body, "model");
+    if (!name) return;
+    if (!name->is_string()) refuse("model", "model: expected a text");
+    if (*name == model.name) return;
+    ApiError error;
+    error.status = 404;
+    error.code = "model_not_found";
+    error.param = "model";
+    error.message = fmt::format("the model {} is not served here; {} is", name->dump(), model.name);
+    throw error;
+}
+
+void split_copies(ApiCall& call, const runtime::EngineLimits& limits) {
+    std::vector<runtime::EngineRequest> parts;
+    for (runtime::EngineRequest& request : call.requests) {
+        const auto prompt = static_cast<int64_t>(request.prompt.size());
+        const int64_t tokens = std::min(limits.context, prompt + request.max_new_tokens);
+        const int64_t fitting = (limits.num_blocks - 1) / planner::kv_blocks(tokens);
+        const int64_t most = std::max<int64_t>(1, std::min(limits.slots, fitting));
+        for (int64_t first = 0; first < request.copies; first += most) {
+            runtime::EngineRequest& part = parts.emplace_back(request);
+            part.first_copy = first;
+            part.copies = std::min(most, request.copies - first);
+        }
+    }
+    call.requests = std::move(parts);
 }
 
 ApiCall parse_completion(std::string_view text, const ServedModel& model, uint64_t salt) {
@@ -307,6 +370,9 @@ ApiCall parse_chat(std::string_view text, const ServedModel& model, uint64_t sal
         const Json body = parse_body(text);
         ApiCall call = common_fields(body, model);
         call.is_chat = true;
+        if (flag(body, "echo", false)) refuse("echo", "echo: goes with completions alone");
+        if (flag(body, "add_special_tokens", false))
+            refuse("add_special_tokens", "add_special_tokens: a chat's template writes them");
         if (flag(body, "logprobs", false))
             call.logprobs = number(body, "top_logprobs", 0, 0, runtime::kMostTopLogprobs);
         else if (field(body, "top_logprobs"))

@@ -272,12 +272,14 @@ TEST_CASE("pieces of a call's arguments put together are its object, wherever it
         ToolCallReader reader;
         std::string name, all;
         for (size_t at = 0; at < text.size(); at += size) {
+            CHECK_FALSE(reader.is_whole());
             const ToolCallReader::Piece piece = reader.push(text.substr(at, size));
             name += piece.name;
             all += piece.arguments;
         }
         CHECK(name == "f");
         CHECK(all == arguments);
+        CHECK(reader.is_whole());
     }
 }
 

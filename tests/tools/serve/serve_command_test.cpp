@@ -84,6 +84,40 @@ TEST_CASE("clients at once have the texts that each has alone", "[tools][serve]"
     for (size_t i = 0; i < bodies.size(); ++i) CHECK(together[i].get() == alone[i]);
 }
 
+TEST_CASE("more texts of a prompt than run at once are those of a server with room for all",
+          "[tools][serve]") {
+    Json body = greedy("Once upon a time", 8);
+    body["temperature"] = 1;
+    body["seed"] = 3;
+    body["n"] = 7;
+    body["echo"] = true;
+    body["logprobs"] = 1;
+    const Json all = ServeProcess().post("/v1/completions", body);
+    REQUIRE(all["choices"].size() == 7);
+    const ServeProcess small("host", {"--batch", "2"});
+    const Json parts = small.post("/v1/completions", body);
+    REQUIRE(parts["choices"].size() == 7);
+    for (size_t i = 0; i < 7; ++i) {
+        const Json &one = all["choices"][i], &other = parts["choices"][i];
+        CHECK(other["index"] == i);
+        CHECK(other["text"] == one["text"]);
+        CHECK(other["finish_reason"] == one["finish_reason"]);
+        CHECK(other["logprobs"]["tokens"] == one["logprobs"]["tokens"]);
+    }
+    CHECK(parts["usage"]["prompt_tokens"] == all["usage"]["prompt_tokens"]);
+    CHECK(parts["usage"]["completion_tokens"] == all["usage"]["completion_tokens"]);
+    body["stream"] = true;
+    HttpClient client(small.port());
+    const std::vector<std::string> events =
+        events_of(client.post("/v1/completions", body.dump()).body);
+    std::vector<std::string> texts(7);
+    for (size_t i = 0; i + 1 < events.size(); ++i) {
+        const Json choice = Json::parse(events[i])["choices"][0];
+        texts.at(choice["index"]) += choice["text"].get<std::string>();
+    }
+    for (size_t i = 0; i < 7; ++i) CHECK(texts[i] == all["choices"][i]["text"]);
+}
+
 TEST_CASE("a chat is answered in pieces with one role, one end and its usage", "[tools][serve]") {
     const ServeProcess server;
     Json body{{"messages", {{{"role", "user"}, {"content", "Tell me of a dog."}}}},
@@ -202,7 +236,19 @@ TEST_CASE("what a server knows of itself is at its routes", "[tools][serve]") {
     // The begin-of-sequence token is there once, whoever writes it.
     const int bos = ids["tokens"][0];
     CHECK(std::ranges::count(chat["token_ids"], Json(bos)) == 1);
+    CHECK(server.get("/v1/models/bundled")["max_model_len"] == 256);
+    CHECK(server.get("/v1/models/other")["error"]["code"] == "model_not_found");
     CHECK(client.get("/nowhere").status == 404);
+    CHECK_THAT(client.get("/nowhere").body, Contains("there are /health, /metrics, /v1/models"));
+    for (const char* path : {"/chat/completions", "/v1/v1/chat/completions"})
+        CHECK_THAT(
+            client.post(path, "{}").body,
+            Contains("did you mean /v1/chat/completions? A client's base URL ends with /v1"));
+    CHECK(client.get("/v1/models/").status == 200);
+    client.write("OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
+    const HttpResult options = client.read();
+    CHECK(options.status == 405);
+    CHECK_THAT(options.head, Contains("Allow: GET, HEAD"));
     const HttpResult wrong = client.get("/v1/completions");
     CHECK(wrong.status == 405);
     CHECK_THAT(wrong.head, Contains("Allow: POST"));
@@ -212,9 +258,9 @@ TEST_CASE("what a server knows of itself is at its routes", "[tools][serve]") {
                   .post("/tokenize",
                         fmt::format(R"({{"prompt": "a", "add_special_tokens": {}}})", wrong_type))
                   .status == 400);
-    const HttpResult copies = client.post("/v1/completions", R"({"prompt": "a", "n": 17})");
+    const HttpResult copies = client.post("/v1/completions", R"({"prompt": "a", "n": 129})");
     CHECK(copies.status == 400);
-    CHECK_THAT(copies.body, Contains("17 texts") && Contains("room for 16"));
+    CHECK_THAT(copies.body, Contains("n: expected a whole number from 1 to 128"));
     const HttpResult far = client.post("/v1/completions", greedy("a", 1000).dump());
     CHECK(far.status == 400);
     CHECK_THAT(far.body, Contains("256"));
