@@ -51,10 +51,10 @@ struct HttpServer::Impl {
         auto connection = make_connection(std::move(socket), shared);
         std::erase_if(open, [](const auto& one) { return one.expired(); });
         open.push_back(connection);
-        if (shared.count > shared.limits.connections)
-            connection->refuse(plain_error(503, "too many connections; try again"));
-        else
-            connection->read_request();
+        if (shared.count <= shared.limits.connections) return connection->read_request();
+        HttpAnswer full = plain_error(503, "too many connections; try again");
+        full.retry_after = 1;
+        connection->refuse(full);
     }
 };
 

@@ -325,8 +325,9 @@ TEST_CASE("connections over the limit are told to try again", "[tools][serve]") 
     HttpClient first(serving.port()), second(serving.port());
     CHECK(first.get("/").status == 200);
     CHECK(second.get("/").status == 200);
-    HttpClient third(serving.port());
-    CHECK(third.read().status == 503);
+    const HttpResult third = HttpClient(serving.port()).read();
+    CHECK(third.status == 503);
+    CHECK_THAT(third.head, Contains("Retry-After: 1\r\n"));
     CHECK(first.get("/").status == 200);
 }
 
