@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include <boost/asio/error.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -76,7 +77,11 @@ HttpServer::HttpServer(const std::string& host, uint16_t port, const HttpLimits&
     if (!error) error = acceptor.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) error = acceptor.bind(endpoint, error);
     if (!error) error = acceptor.listen(asio::socket_base::max_listen_connections, error);
-    if (error) throw UserError("cannot listen at {} port {}: {}", host, port, error.message());
+    if (error)
+        throw UserError("cannot listen at {} port {}: {}{}", host, port, error.message(),
+                        error == asio::error::address_in_use
+                            ? "; give another --port, or 0 for a free one"
+                            : "");
     impl_->port = acceptor.local_endpoint().port();
 }
 
