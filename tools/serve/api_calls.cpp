@@ -13,6 +13,7 @@
 #include "tools/cli/spelling.h"
 #include "tools/serve/answer_format.h"
 #include "tools/serve/fields.h"
+#include "tools/serve/known_fields.h"
 
 namespace cleave::serve {
 namespace {
@@ -75,64 +76,10 @@ std::vector<std::string> stops_of(const Json& body) {
     return stops;
 }
 
-// A field of OpenAI's interface, of vLLM's or of llama.cpp's server that would change the answer
-// and is not done, with the value that changes nothing; null: there is none.
-struct Unsupported {
-    const char* name;
-    Json harmless;
-};
-
-const std::vector<Unsupported>& unsupported() {
-    static const std::vector<Unsupported> kFields{
-        {"functions", {}},
-        {"function_call", {}},
-        {"suffix", {}},
-        {"audio", {}},
-        {"prediction", {}},
-        {"web_search_options", {}},
-        {"modalities", Json::array({"text"})},
-        {"grammar", {}},
-        {"json_schema", {}},
-        {"structured_outputs", {}},
-        {"guided_json", {}},
-        {"guided_regex", {}},
-        {"guided_choice", {}},
-        {"guided_grammar", {}},
-        {"bad_words", {}},
-        {"allowed_token_ids", {}},
-        {"min_tokens", 0},
-        {"truncate_prompt_tokens", {}},
-        {"prompt_logprobs", {}},
-        {"use_beam_search", false},
-        {"length_penalty", 1},
-        {"include_stop_str_in_output", false},
-        {"skip_special_tokens", true},
-        {"continue_final_message", false},
-        {"chat_template", {}},
-        {"documents", {}},
-        {"return_token_ids", false},
-        {"return_tokens_as_token_ids", false},
-    };
-    return kFields;
-}
-
-void refuse_unsupported(const Json& body) {
-    for (const auto& [name, harmless] : unsupported()) {
-        const Json* value = field(body, name);
-        if (!value || (value->is_structured() && value->empty()) || *value == harmless) continue;
-        refuse(name, harmless.is_null()
-                         ? fmt::format("{} is not supported: leave it out", name)
-                         : fmt::format("{} is not supported: leave it out, or give {}", name,
-                                       harmless.dump()));
-    }
-    if (const Json* best = field(body, "best_of"); best && *best != body.value("n", Json(1)))
-        refuse("best_of", "best_of is not supported: leave it out, or give it n's value");
-}
-
 // What both kinds of calls have in common. The prompts' requests follow.
 ApiCall common_fields(const Json& body, const ServedModel& model) {
     check_model(body, model);
-    refuse_unsupported(body);
+    check_fields(body);
     ApiCall call;
     call.stream = flag(body, "stream", false);
     if (const Json* options = field(body, "stream_options")) {
@@ -193,16 +140,21 @@ std::vector<std::vector<int32_t>> prompts_of(const Json& body, const ServedModel
     return prompts;
 }
 
-void check_prompt(const std::vector<int32_t>& ids, const ServedModel& model,
+// That it has tokens, and that the context has room for it and the new ones.
+void check_prompt(const std::vector<int32_t>& ids, int64_t new_tokens, const ServedModel& model,
                   const std::string& param) {
     if (ids.empty()) refuse(param, param + ": no tokens; at least one is needed");
     const auto length = static_cast<int64_t>(ids.size());
-    if (length <= model.context) return;
+    if (length + new_tokens <= model.context) return;
     ApiError error;
     error.code = "context_length_exceeded";
-    error.param = param;
+    error.param = length < model.context ? "max_tokens" : param;
     error.message =
-        fmt::format("the prompt's {} tokens exceed the context of {}", length, model.context);
+        length < model.context
+            ? fmt::format("the prompt's {} tokens and {} new ones are {}; the context has {}",
+                          length, new_tokens, length + new_tokens, model.context)
+            : fmt::format("the prompt's {} tokens leave no room in the context of {}", length,
+                          model.context);
     throw error;
 }
 
@@ -233,7 +185,7 @@ Json error_json(const ApiError& error) {
 
 Json parse_body(std::string_view body) {
     try {
-        Json json = parse_json(body, "the body");
+        Json json = parse_ordered_json(body, "the body");
         if (!json.is_object()) refuse("", "the body: expected a JSON object");
         return json;
     } catch (const UserError& error) {
@@ -285,7 +237,7 @@ ApiCall parse_completion(std::string_view text, const ServedModel& model, uint64
         if (call.echo) request.prompt_logprobs = call.logprobs;
         request.max_new_tokens = tokens;
         for (std::vector<int32_t>& prompt : prompts_of(body, model)) {
-            check_prompt(prompt, model, "prompt");
+            check_prompt(prompt, tokens, model, "prompt");
             request.prompt = std::move(prompt);
             call.requests.push_back(request);
         }
@@ -309,7 +261,7 @@ void read_arguments(Json& message) {
         if (!fits) refuse("messages", expected);
         Json& arguments = call["function"]["arguments"];
         if (arguments.is_string())
-            arguments = parse_json(arguments.get<std::string>(), "arguments of tool_calls");
+            arguments = parse_ordered_json(arguments.get<std::string>(), "arguments of tool_calls");
         if (!arguments.is_object()) refuse("messages", expected);
     }
 }
@@ -379,12 +331,13 @@ ApiCall parse_chat(std::string_view text, const ServedModel& model, uint64_t sal
             refuse("top_logprobs", "top_logprobs: goes with \"logprobs\": true alone");
         runtime::EngineRequest request = common_request(body, model, call, salt);
         request.prompt = render_chat(body, model).ids;
-        check_prompt(request.prompt, model, "messages");
+        check_prompt(request.prompt, 1, model, "messages");
         const int64_t room = model.context - static_cast<int64_t>(request.prompt.size());
         const std::string limit =
             field(body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
         request.max_new_tokens =
             number<int64_t>(body, limit, std::max<int64_t>(1, room), 1, INT32_MAX);
+        check_prompt(request.prompt, request.max_new_tokens, model, "messages");
         call.requests.push_back(std::move(request));
         return call;
     });

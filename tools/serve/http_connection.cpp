@@ -211,9 +211,9 @@ private:
 // A request's target as a path: without the query, without the scheme and host that proxies write
 // (RFC 9112, 3.2.2), and with its percent-encoded characters (RFC 3986, 2.1).
 std::string path_of(std::string_view target) {
-    for (const std::string_view scheme : {"http://", "https://"})
+    for (const beast::string_view scheme : {"http://", "https://"})
         if (target.size() >= scheme.size() &&
-            beast::iequals(target.substr(0, scheme.size()), scheme)) {
+            beast::iequals({target.data(), scheme.size()}, scheme)) {
             target.remove_prefix(scheme.size());
             target.remove_prefix(std::min(target.find_first_of("/?"), target.size()));
             if (!target.starts_with('/')) return "/";

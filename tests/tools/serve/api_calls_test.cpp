@@ -173,7 +173,44 @@ TEST_CASE("a call that is wrong, or asks for what is not done, names its field",
     const ApiError too_long = error_of(
         [&] { parse_completion("{\"prompt\": [" + long_prompt + "]}", bundled.model, 0); });
     CHECK(too_long.code == "context_length_exceeded");
-    CHECK_THAT(too_long.message, Contains("65 tokens exceed the context of 64"));
+    CHECK(too_long.param == "prompt");
+    CHECK_THAT(too_long.message, Contains("65 tokens leave no room in the context of 64"));
+    const ApiError too_many = error_of(
+        [&] { parse_completion(R"({"prompt": [1, 1, 1], "max_tokens": 62})", bundled.model, 0); });
+    CHECK(too_many.code == "context_length_exceeded");
+    CHECK(too_many.param == "max_tokens");
+    CHECK_THAT(too_many.message, Contains("3 tokens and 62 new ones are 65; the context has 64"));
+}
+
+TEST_CASE("a field that is mistyped, or has another server's name, is refused with ours",
+          "[tools][serve]") {
+    const Bundled bundled;
+    const std::vector<std::pair<std::string, std::string>> rows{
+        {"max_token", "max_tokens"},
+        {"max_tokenss", "max_tokens"},
+        {"temprature", "temperature"},
+        {"tempearture", "temperature"},
+        {"Temperature", "temperature"},
+        {"stops", "stop"},
+        {"max_new_tokens", "max_tokens"},
+        {"n_predict", "max_tokens"},
+        {"repeat_penalty", "repetition_penalty"}};
+    for (const auto& [name, ours] : rows) {
+        const ApiError error = error_of([&] {
+            parse_completion(R"({"prompt": "a", ")" + name + R"(": 1})", bundled.model, 0);
+        });
+        CHECK(error.status == 400);
+        CHECK(error.param == name);
+        CHECK_THAT(error.message, Contains(name) && Contains(ours));
+        // Null is as good as absent.
+        CHECK_NOTHROW(
+            parse_completion(R"({"prompt": "a", ")" + name + R"(": null})", bundled.model, 0));
+    }
+}
+
+TEST_CASE("the order of a body's names is kept: a schema's properties have it", "[tools][serve]") {
+    CHECK(parse_body(R"({"z": {"y": 1, "x": 2}, "a": 3})").dump() ==
+          R"({"z":{"y":1,"x":2},"a":3})");
 }
 
 TEST_CASE("fields of other servers that change nothing are taken", "[tools][serve]") {

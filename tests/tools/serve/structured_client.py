@@ -48,6 +48,7 @@ def schemas():
         answer = ask(response_format=form, temperature=temperature, n=3, seed=4)
         for choice in answer.choices:
             expect(choice.finish_reason == "stop" and is_valid(choice.message.content, dog), "an answer keeps its schema")
+            expect(list(json.loads(choice.message.content)) == list(dog["properties"]), "its properties have the schema's order")
         again = ask(response_format=form, temperature=temperature, n=3, seed=4)
         expect([c.message for c in again.choices] == [c.message for c in answer.choices], "a seed draws the same answers")
         streamed = [""] * 3
