@@ -46,6 +46,20 @@ ApiError library_error(const std::string& text) {
 
 using Reply = std::shared_ptr<HttpReply>;
 
+enum class Route : uint8_t {
+    kHealth,
+    kMetrics,
+    kModels,
+    kModel,
+    kPlan,
+    kCompletions,
+    kChat,
+    kTokenizerInfo,
+    kTokenize,
+    kDetokenize,
+    kRender
+};
+
 // What `work` throws is the answer.
 template <class Work>
 void answer_or_error(const Reply& reply, const Work& work) {
@@ -80,6 +94,8 @@ struct Server::Impl {
 
     void handle(HttpRequest request, const Reply& reply);
     std::optional<HttpAnswer> locked_out(const HttpRequest& request) const;
+    void answer_body(Route route, const std::string& body, bool is_page, const Reply& reply);
+    void post_grammar(std::function<void()> work, const Reply& reply);
     void answer_call(ApiCall call, const Reply& reply);
     ApiError refusal(const runtime::EngineAdmission& admission) const;
     int64_t seconds_until_room() const;
@@ -96,24 +112,13 @@ struct Server::Impl {
     boost::asio::thread_pool readers{2};
     // Those that may ask for a grammar, which takes seconds where a vocabulary is large.
     boost::asio::thread_pool grammar_readers{1};
+    std::atomic<int64_t> waiting_grammars{0};
+    std::atomic<double> grammar_seconds{0};  // of the one before
     std::unique_ptr<HttpServer> http;
 };
 
 namespace {
 
-enum class Route : uint8_t {
-    kHealth,
-    kMetrics,
-    kModels,
-    kModel,
-    kPlan,
-    kCompletions,
-    kChat,
-    kTokenizerInfo,
-    kTokenize,
-    kDetokenize,
-    kRender
-};
 struct RouteRow {
     std::string_view method, path;
     Route route;
@@ -199,23 +204,45 @@ void Server::Impl::handle(HttpRequest request, const Reply& reply) {
     const bool is_page = request.accept.find("text/html") != std::string::npos;
     const bool may_hold_answer = request.body.find("\"response_format\"") != std::string::npos ||
                                  request.body.find("\"tools\"") != std::string::npos;
-    boost::asio::thread_pool& pool = may_hold_answer ? grammar_readers : readers;
-    boost::asio::post(pool, [this, is_page, route = at->route, body = std::move(request.body),
-                             reply] {
-        answer_or_error(reply, [&] {
-            switch (route) {
-                case Route::kPlan:
-                    return reply->send(is_page ? HttpAnswer{200, "text/html", options.plan_page()}
-                                               : HttpAnswer{.body = options.plan_json()});
-                case Route::kCompletions:
-                    return answer_call(parse_completion(body, model, 0), reply);
-                case Route::kChat: return answer_call(parse_chat(body, model, 0), reply);
-                case Route::kTokenize: return reply->send(tokenize_answer(parse_body(body), model));
-                case Route::kDetokenize:
-                    return reply->send(detokenize_answer(parse_body(body), model));
-                default: return reply->send(render_answer(parse_body(body), model));
-            }
-        });
+    auto work = [this, is_page, route = at->route, body = std::move(request.body), reply] {
+        answer_or_error(reply, [&] { answer_body(route, body, is_page, reply); });
+    };
+    if (may_hold_answer) return post_grammar(std::move(work), reply);
+    boost::asio::post(readers, std::move(work));
+}
+
+void Server::Impl::answer_body(Route route, const std::string& body, bool is_page,
+                               const Reply& reply) {
+    switch (route) {
+        case Route::kPlan:
+            return reply->send(is_page ? HttpAnswer{200, "text/html", options.plan_page()}
+                                       : HttpAnswer{.body = options.plan_json()});
+        case Route::kCompletions: return answer_call(parse_completion(body, model, 0), reply);
+        case Route::kChat: return answer_call(parse_chat(body, model, 0), reply);
+        case Route::kTokenize: return reply->send(tokenize_answer(parse_body(body), model));
+        case Route::kDetokenize: return reply->send(detokenize_answer(parse_body(body), model));
+        default: return reply->send(render_answer(parse_body(body), model));
+    }
+}
+
+// Not for a client that left while it waited. On the HTTP thread.
+void Server::Impl::post_grammar(std::function<void()> work, const Reply& reply) {
+    const auto waiting = static_cast<int64_t>(waiting_grammars);
+    if (waiting >= options.most_grammars) {
+        ApiError error{.status = 503, .type = "server_error"};
+        error.message = fmt::format("{} calls wait for their grammar; try again", waiting);
+        error.retry_after = std::clamp<int64_t>(
+            std::llround(static_cast<double>(waiting) * grammar_seconds), 1, 120);
+        return reply->send(error_answer(error));
+    }
+    ++waiting_grammars;
+    auto has_left = std::make_shared<std::atomic<bool>>(false);
+    reply->when_gone([has_left] { *has_left = true; });
+    boost::asio::post(grammar_readers, [this, has_left, work = std::move(work)] {
+        const Clock::time_point begin = Clock::now();
+        if (!*has_left) work();
+        grammar_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        --waiting_grammars;
     });
 }
 
