@@ -212,7 +212,7 @@ Grammars::~Grammars() = default;
 
 runtime::TokenRuleMaker Grammars::json(const Json& schema, const std::string& param) const {
     const xgrammar::Grammar grammar = checked(param, [&] { return grammar_of(schema, param); });
-    const Impl::Tables& tables = impl_->tables();
+    Impl::Tables& tables = impl_->tables();
     const auto compiled = checked(param, [&] { return tables.compiler->CompileGrammar(grammar); });
     return [impl = impl_.get(), compiled] {
         return std::make_unique<GrammarRule>(impl->rule(compiled));
@@ -227,7 +227,7 @@ runtime::TokenRuleMaker Grammars::tool_call(const std::vector<Tool>& tools, bool
                                               grammar_of(tool.parameters, tool.param),
                                               literal(std::string(kToolCallTail))});
         }));
-    const Impl::Tables& tables = impl_->tables();
+    Impl::Tables& tables = impl_->tables();
     const auto compiled = checked(
         "tools", [&] { return tables.compiler->CompileGrammar(xgrammar::Grammar::Union(calls)); });
     return [impl = impl_.get(), compiled, optional,
