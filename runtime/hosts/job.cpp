@@ -15,6 +15,7 @@
 
 #include "runtime/base/short_sleeps.h"
 #include "runtime/base/threads.h"
+#include "runtime/hosts/interfaces.h"
 
 namespace cleave::runtime {
 
@@ -66,12 +67,16 @@ struct HostJob::Impl {
     std::map<std::pair<int, Message>, std::deque<std::string>> inbox;
     std::string failure;
     std::atomic<bool> failed{false};
-    std::vector<bool> left;
+    std::vector<bool> left, answered;
     bool joined = false, stops = false, ended = false, quits = false;
     bool told = false;  // another rank has said why the run failed, and said so to all
     std::atomic<int64_t> payload_bytes{0}, message_bytes{0};
-    int unsent = 0;  // messages under way
+    std::vector<int> unsent;  // messages under way, by rank
+    bool lost_rank = false;
     const std::atomic<uint64_t>* progress = nullptr;
+    std::function<std::string()> status;
+    std::map<int, std::string> statuses;
+    std::vector<std::string> interfaces;
     std::atomic<uint64_t> progress_of_others{0};
 
     // The job's thread alone.
@@ -116,8 +121,22 @@ struct HostJob::Impl {
         changed.notify_all();
     }
 
+    // MPI ends this process where a connection breaks; its thread never comes back from there.
+    static void end(void* impl) noexcept {
+        auto& job = *static_cast<Impl*>(impl);
+        const Lock lock(job.mutex);
+        const std::string whom = job.size == 2 ? job.name(1 - job.rank) : "another rank";
+        job.fail(lock, job.joined ? fmt::format("the connection to {} broke: it has ended, or the "
+                                                "network to it is down",
+                                                whom)
+                                  : "MPI could not reach the other ranks, and gave up");
+        job.joined = job.ended = true;
+        job.changed.notify_all();
+    }
+
     void serve() noexcept {
         const ShortSleeps short_sleeps;
+        mpi.on_end(mpi.world, end, this);
         if (!join()) return;
         while (turn()) {
         }
@@ -133,6 +152,8 @@ struct HostJob::Impl {
         const Lock lock(mutex);
         host = processor;
         left.assign(static_cast<size_t>(size), false);
+        answered = left;
+        unsent.assign(static_cast<size_t>(size), 0);
         heard.assign(static_cast<size_t>(size), Clock::now());
         counts.resize(static_cast<size_t>(size));
         spoke = busy_until = Clock::now();
@@ -153,7 +174,7 @@ struct HostJob::Impl {
                 asked.wait_for(lock, busy ? kBusy : kIdle);
             }
             std::swap(taken, orders);
-            if (stops && taken.empty() && (unsent == 0 || quits)) return false;
+            if (stops && taken.empty() && (all_sent() || quits)) return false;
         }
         const Clock::time_point now = Clock::now();
         if (!taken.empty()) busy_until = now + kStaysBusy;
@@ -188,7 +209,7 @@ struct HostJob::Impl {
     void finish(Request& r) {
         if (!r.is_message) return;
         const Lock lock(mutex);
-        if (r.size < 0) --unsent;
+        if (r.size < 0) --unsent[static_cast<size_t>(r.peer)];
         changed.notify_all();
     }
 
@@ -223,7 +244,12 @@ struct HostJob::Impl {
         return false;
     }
 
+    // What is under way to it will never arrive, and nobody waits for that.
     void silence(int peer) {
+        {
+            const Lock lock(mutex);
+            lost_rank = left[static_cast<size_t>(peer)] = true;
+        }
         fail(
             fmt::format("{} gave no sign of life for {:.0f} s: it has ended or stopped, or the "
                         "network to it is down",
@@ -273,7 +299,20 @@ struct HostJob::Impl {
         if (r.bytes.empty()) return fail(fmt::format("{} sent an empty message", named(r.peer)));
         const auto kind = static_cast<Message>(r.bytes[0]);
         std::string body = r.bytes.substr(1);
+        if (kind == Message::kAsk) {
+            const Lock lock(mutex);
+            if (!stops) say_alive(r.peer);
+            return;
+        }
         if (kind == Message::kAlive) {
+            const size_t space = std::min(body.find(' '), body.size());
+            {
+                const Lock lock(mutex);
+                answered[static_cast<size_t>(r.peer)] = true;
+                changed.notify_all();
+                statuses[r.peer] = body.substr(std::min(space + 1, body.size()));
+            }
+            body.resize(space);
             std::string& count = counts[static_cast<size_t>(r.peer)];
             if (count != body) ++progress_of_others;
             count = std::move(body);
@@ -297,8 +336,7 @@ struct HostJob::Impl {
             spoke = now;
             for (int r = 0; r < size; ++r) {
                 const Lock lock(mutex);
-                if (r != rank && !left[static_cast<size_t>(r)] && !stops)
-                    queue(r, Message::kAlive, progress ? std::to_string(*progress) : "");
+                if (r != rank && !left[static_cast<size_t>(r)] && !stops) say_alive(r);
             }
         }
         for (int r = 0; r < size; ++r) {
@@ -313,15 +351,27 @@ struct HostJob::Impl {
 
     // ---- Any thread, with the mutex
 
+    // To those that are there still, or to all.
+    bool all_sent() const {
+        for (size_t r = 0; r < unsent.size(); ++r)
+            if (unsent[r] > 0 && !(lost_rank && left[r])) return false;
+        return true;
+    }
+
     void queue(int to, Message kind, std::string bytes = "") {
         Order order;
         order.peer = to;
         order.tag = kMessages;
         order.bytes = std::move(bytes.insert(0, 1, static_cast<char>(kind)));
         message_bytes += static_cast<int64_t>(order.bytes.size());
-        ++unsent;
+        ++unsent[static_cast<size_t>(to)];
         orders.push_back(std::move(order));
         asked.notify_one();
+    }
+
+    void say_alive(int to) {
+        queue(to, Message::kAlive,
+              (progress ? std::to_string(*progress) : "") + " " + (status ? status() : ""));
     }
 
     void throw_if_failed() const {
@@ -350,9 +400,10 @@ void HostJob::meet() {
         if (!job.changed.wait_for(lock, job.options.join, [&] { return job.joined; }))
             throw UserError(
                 "the other processes of this run were not reached within {} s; choose the network "
-                "that the hosts share (OMPI_MCA_btl_tcp_if_include=NETWORK/BITS and "
-                "OMPI_MCA_oob_tcp_if_include, the same)",
-                job.options.join.count());
+                "that the hosts share, of {} (tools/mpirun --net NETWORK/BITS, or "
+                "OMPI_MCA_btl_tcp_if_include=NETWORK/BITS and OMPI_MCA_oob_tcp_if_include, the "
+                "same)",
+                job.options.join.count(), interface_list());
         if (job.failed) throw UserError("{}", job.failure);
     }
     send_others(Message::kHello, job.host + "\n" + job.options.build);
@@ -371,10 +422,14 @@ void HostJob::meet() {
             "all ranks of a run need one build of Cleave: this one (rank {}, {}) has "
             "{}{}",
             job.rank, job.host, job.options.build, others);
-    const Lock lock(job.mutex);
-    for (size_t r = 0; r < found.size(); ++r)
-        job.hosts.push_back(
-            std::count(found.begin(), found.end(), found[r]) == 1 ? found[r] : std::to_string(r));
+    {
+        const Lock lock(job.mutex);
+        for (size_t r = 0; r < found.size(); ++r)
+            job.hosts.push_back(std::count(found.begin(), found.end(), found[r]) == 1
+                                    ? found[r]
+                                    : std::to_string(r));
+    }
+    job.interfaces = gather(interfaces_in_use());
 }
 
 HostJob::~HostJob() { leave(); }
@@ -389,6 +444,9 @@ int HostJob::rank_of(const std::string& host) const {
         if (impl_->hosts[static_cast<size_t>(r)] == host) return r;
     return -1;
 }
+
+std::string HostJob::library() const { return impl_->mpi.library; }
+const std::vector<std::string>& HostJob::interfaces() const { return impl_->interfaces; }
 
 void HostJob::send(int to, Message kind, std::string bytes) {
     const Lock lock(impl_->mutex);
@@ -477,6 +535,17 @@ void HostJob::count_progress(const std::atomic<uint64_t>* count) {
     impl_->progress = count;
 }
 
+void HostJob::tell_status(std::function<std::string()> status) {
+    const Lock lock(impl_->mutex);
+    impl_->status = std::move(status);
+}
+
+std::string HostJob::status(int rank) const {
+    const Lock lock(impl_->mutex);
+    const auto found = impl_->statuses.find(rank);
+    return found == impl_->statuses.end() ? "" : found->second;
+}
+
 const std::atomic<uint64_t>& HostJob::progress_of_others() const {
     return impl_->progress_of_others;
 }
@@ -489,6 +558,34 @@ void HostJob::throw_if_failed() const {
 std::string HostJob::failure() const {
     const Lock lock(impl_->mutex);
     return impl_->failure;
+}
+
+bool HostJob::has_lost_rank() const {
+    const Lock lock(impl_->mutex);
+    return impl_->lost_rank;
+}
+
+void HostJob::look_around() {
+    Impl& job = *impl_;
+    Lock lock(job.mutex);
+    if (job.stops || !job.joined || job.ended || job.failed) return;
+    job.answered = job.left;
+    job.answered[static_cast<size_t>(job.rank)] = true;
+    for (int r = 0; r < job.size; ++r)
+        if (!job.answered[static_cast<size_t>(r)]) job.queue(r, Message::kAsk);
+    const auto all = [&] {
+        for (int r = 0; r < job.size; ++r)
+            if (!job.answered[static_cast<size_t>(r)] && !job.left[static_cast<size_t>(r)])
+                return false;
+        return true;
+    };
+    job.changed.wait_for(lock, std::chrono::milliseconds(300), [&] { return all() || job.failed; });
+    std::string silent;
+    for (int r = 0; r < job.size; ++r)
+        if (!job.answered[static_cast<size_t>(r)] && !job.left[static_cast<size_t>(r)])
+            silent += (silent.empty() ? "" : ", ") + job.name(r);
+    if (!silent.empty() && !job.failed)
+        job.fail(lock, silent + " has died or cannot be reached, and mpirun ends this rank");
 }
 
 int64_t HostJob::payload_bytes() const { return impl_->payload_bytes; }
@@ -508,7 +605,7 @@ void HostJob::leave(const std::string& error, std::chrono::milliseconds patience
     const auto done = [&] {
         for (int r = 0; tells && r < job.size; ++r)
             if (r != job.rank && !job.left[static_cast<size_t>(r)]) return false;
-        return job.unsent == 0;
+        return job.all_sent();
     };
     if (bad) job.changed.wait_for(lock, patience, done);
     job.quits = bad;
