@@ -397,7 +397,12 @@ void HostJob::meet() {
     Impl& job = *impl_;
     {
         Lock lock(job.mutex);
-        if (!job.changed.wait_for(lock, job.options.join, [&] { return job.joined; }))
+        const Clock::time_point end = Clock::now() + job.options.join;
+        while (!job.joined && Clock::now() < end) {
+            if (job.options.cancel) job.options.cancel->throw_if_cancelled();
+            job.changed.wait_for(lock, std::chrono::milliseconds(50));
+        }
+        if (!job.joined)
             throw UserError(
                 "the other processes of this run were not reached within {} s; choose the network "
                 "that the hosts share, of {} (tools/mpirun --net NETWORK/BITS, or "

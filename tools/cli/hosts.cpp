@@ -25,6 +25,7 @@ namespace cleave::tools {
 namespace {
 
 std::optional<runtime::HostJob> job;
+bool is_rank = false;
 volatile std::sig_atomic_t terminated = 0;
 
 // By which mpirun ends ranks: once it is interrupted, and when one of them has ended.
@@ -43,6 +44,7 @@ std::string build_of_this_program() {
 
 runtime::HostJob* host_job() {
     if (!job && runtime::is_launched_by_mpi()) {
+        is_rank = true;
         runtime::choose_network();
         const cleave_mpi_table& mpi = runtime::open_mpi();
         // Whoever starts ranks on this host takes them along when it is killed.
@@ -54,8 +56,8 @@ runtime::HostJob* host_job() {
         job.emplace(mpi, options);
         std::string network;
         for (size_t r = 0; r < job->interfaces().size(); ++r)
-            network += fmt::format("{} {} by {}", r == 0 ? ":" : ",", job->name(static_cast<int>(r)),
-                                   job->interfaces()[r]);
+            network += fmt::format("{} {} by {}", r == 0 ? ":" : ",",
+                                   job->name(static_cast<int>(r)), job->interfaces()[r]);
         if (job->rank() == 0 && job->size() > 1)
             say("{} ranks on {}{}\n", job->size(), job->library(), network);
     }
@@ -114,8 +116,7 @@ void end_launcher_soon() {
     const int kept = ::dup2(launcher, STDIN_FILENO);
     ::close_range(1, ~0u, 0);
     ::setsid();
-    for (const auto& [signal, milliseconds] :
-         {std::pair{SIGTERM, 3000L}, {SIGKILL, 500L}}) {
+    for (const auto& [signal, milliseconds] : {std::pair{SIGTERM, 3000L}, {SIGKILL, 500L}}) {
         sleep_for(milliseconds);
         if (::syscall(SYS_pidfd_send_signal, kept, signal, nullptr, 0) != 0) break;
     }
@@ -125,7 +126,7 @@ void end_launcher_soon() {
 }  // namespace
 
 bool leave_hosts(const std::string& message) {
-    if (!job) return false;
+    if (!job) return is_rank;  // MPI may still be about to join
     if (message.empty() && job->rank() == 0) runtime::end_run(*job);
     job->leave(message);
     if (job->has_lost_rank()) end_launcher_soon();

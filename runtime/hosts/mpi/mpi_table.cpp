@@ -130,8 +130,8 @@ void on_end(void*, void (*told)(void* context), void* context) {
 // library is opened for all (RTLD_GLOBAL) and stands before libmpi in the order of look-up, so its
 // components call this one: the process then has the time to say why it ends.
 // NOLINTNEXTLINE(readability-identifier-naming): a name of C
-extern "C" __attribute__((visibility("default"), noreturn)) void ompi_rte_abort(int code, char* text,
-                                                                               ...) {
+extern "C" __attribute__((visibility("default"), noreturn)) void ompi_rte_abort(int code,
+                                                                                char* text, ...) {
     if (auto* told = at_end.told.exchange(nullptr))
         told(at_end.context);
     else if (!at_end.context)

@@ -37,7 +37,7 @@ public:
             world->rank = static_cast<int>(r);
             world->table = {
                 CLEAVE_MPI_ABI_VERSION,  world.get(), "fake MPI", init, send, receive, test, probe,
-                [](void*) { return 0; }, error_text, on_end};
+                [](void*) { return 0; }, error_text,  on_end};
         }
     }
     const cleave_mpi_table& table(int rank) { return worlds_[static_cast<size_t>(rank)]->table; }
