@@ -5,6 +5,7 @@
 
 #include "codegen/compile/object_cache.h"
 #include "importer/onnx/affinities.h"
+#include "planner/ask/case.h"
 #include "planner/machine/build_machine.h"
 #include "planner/machine/machine_file.h"
 #include "planner/plan/workload_request.h"
@@ -144,6 +145,17 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
     return workload;
 }
 
+planner::Case case_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
+                              const planner::Workload& workload, runtime::Drivers& drivers) {
+    planner::Case asked{{}, machine_from_flags(flags, run, drivers), workload, {}};
+    check_simt_seed(asked.machine, run);
+    asked.options = plan_options(flags);
+    if (!flags.alone && host_job()) plan_one_replica(asked.options, flags);
+    if (!flags.ignore_affinities) add_affinities(model.graph, asked.machine, asked.options);
+    asked.graph = std::move(model.graph);
+    return asked;
+}
+
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
                               const planner::Workload& workload, runtime::Drivers& drivers,
                               const planner::PassControl& control) {
@@ -157,12 +169,9 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
         check_simt_seed(model.plan->machine, run);
         return std::move(*model.plan);
     }
-    planner::Machine machine = machine_from_flags(flags, run, drivers);
-    check_simt_seed(machine, run);
-    planner::PlanOptions options = plan_options(flags);
-    if (!flags.alone && host_job()) plan_one_replica(options, flags);
-    if (!flags.ignore_affinities) add_affinities(model.graph, machine, options);
-    planner::Plan plan = planner::make_plan(model.graph, machine, workload, options, control);
+    const planner::Case asked = case_from_flags(std::move(model), flags, run, workload, drivers);
+    planner::Plan plan =
+        planner::make_plan(asked.graph, asked.machine, asked.workload, asked.options, control);
     if (flags.no_metis) plan.why.metis += " (--no-metis)";
     return plan;
 }

@@ -10,6 +10,10 @@
 #include "tools/cli/model_source.h"
 #include "tools/cli/options.h"
 
+namespace cleave::planner {
+struct Case;  // planner/ask/case.h
+}
+
 namespace cleave::tools {
 
 // The machine of --devices or --machine (both: the file's devices, chosen and ordered by
@@ -30,6 +34,11 @@ std::string gpus_at_hand(runtime::Drivers& drivers);
 // The workload of the flags, tools/CLI.md's defaults filled in: batch 1, prompt 512, context
 // min(4096, the model's).
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model);
+
+// What the flags ask for, but for the plan of a .plan file: what plan_from_flags hands to
+// make_plan.
+planner::Case case_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
+                              const planner::Workload& workload, runtime::Drivers& drivers);
 
 // The plan of a .plan file (flags that would change it are a UserError), else a new one. Verified
 // either way. `control` watches the passes of a new one.

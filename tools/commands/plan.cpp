@@ -16,6 +16,7 @@
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/serving.h"
+#include "tools/commands/sweeping.h"
 
 namespace cleave::tools {
 namespace {
@@ -32,6 +33,8 @@ struct PlanArguments {
     bool contiguous = false, non_contiguous = false;
     double time_limit = 10.0;  // seconds, of the non-contiguous search
     ServeFlags serve;
+    std::vector<std::string> sweep;
+    bool csv = false;
 };
 
 void plan_cost_graph_file(const PlanArguments& flags) {
@@ -59,7 +62,32 @@ void print_pass(const planner::PassNote& note) {
         note.proved ? ", proved" : "");
 }
 
+// Whatever shows one plan says nothing of many.
+void check_sweep_flags(const PlanArguments& flags) {
+    if (flags.csv && flags.sweep.empty())
+        throw UserError("--csv: it is of a sweep; give --sweep AXIS=VALUE,VALUE,...");
+    if (flags.csv && flags.json) throw UserError("--csv and --json: give one of them");
+    if (flags.sweep.empty()) return;
+    const std::pair<bool, const char*> others[] = {{!flags.output.empty(), "-o"},
+                                                   {flags.all_steps, "--steps"},
+                                                   {flags.pass_times, "--pass-times"},
+                                                   {!flags.serve.trace.empty(), "--serve"},
+                                                   {!flags.cost_graph.empty(), "--cost-graph"}};
+    for (const auto& [given, name] : others)
+        if (given)
+            throw UserError("{} is of one plan, and --sweep makes many; leave one out", name);
+}
+
+void sweep_plans(const PlanArguments& flags) {
+    QuestionFlags question{flags.drivers, flags.model, flags.plan, flags.json};
+    const planner::Sweep sweep = run_sweep(question, axes_from_flags(flags.sweep));
+    if (flags.json) return print_json(sweep_json(sweep));
+    if (flags.csv) return show_text(sweep_csv(sweep));
+    show_sweep(sweep);
+}
+
 void run_plan(const PlanArguments& flags) {
+    check_sweep_flags(flags);
     if (flags.cost_graph.empty() == flags.model.model.empty())
         throw UserError("plan takes a MODEL or --cost-graph FILE.json, and one of them");
     check_serve_flags(flags.serve, "--serve");
@@ -74,6 +102,7 @@ void run_plan(const PlanArguments& flags) {
             "contiguous");
     if (flags.json && flags.all_steps)
         throw UserError("--steps shapes the text; --json always has every step");
+    if (!flags.sweep.empty()) return sweep_plans(flags);
     if (follows({}, flags.drivers)) return;
     std::vector<runtime::TraceRequest> trace;
     if (!flags.serve.trace.empty()) trace = trace_from_flag(flags.serve, "--serve");
@@ -122,6 +151,12 @@ void add_plan(CLI::App& app, runtime::Drivers& drivers) {
     command->add_flag("--pass-times", flags->pass_times,
                       "print each pass of the planner with its time on standard error");
     add_serve_flags(*command, flags->serve, "--serve", "predict how the plan serves requests");
+    command
+        ->add_option("--sweep", flags->sweep,
+                     "AXIS=VALUE,VALUE,...: plan each combination; repeatable; axes are " +
+                         planner::sweep_axes())
+        ->allow_extra_args(false);
+    command->add_flag("--csv", flags->csv, "a sweep as CSV on standard output");
     command->add_option("--cost-graph", flags->cost_graph,
                         "plan a bare graph of costs (JSON) instead of a model");
     CLI::Option* contiguous =
@@ -132,7 +167,9 @@ void add_plan(CLI::App& app, runtime::Drivers& drivers) {
     command->add_option("--time-limit", flags->time_limit, "seconds of the non-contiguous search")
         ->check(CLI::PositiveNumber);
     command->footer(
-        "Example: cleave plan llama-3-70b --devices sim:h100[0-3] --objective throughput");
+        "Example: cleave plan llama-3-70b --devices 'sim:h100[0-3]' --objective throughput\n"
+        "         cleave plan llama-3-70b --devices 'sim:h100[0-7]' --sweep devices=1,2,4,8 "
+        "--sweep batch=1,16,64");
     command->callback([flags] { run_plan(*flags); });
 }
 
