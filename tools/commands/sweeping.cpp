@@ -15,14 +15,6 @@ using planner::Figures;
 using planner::Sweep;
 using planner::SweepRow;
 
-// As RFC 4180 has it.
-std::string csv_field(const std::string& text) {
-    if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-    std::string quoted = "\"";
-    for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-    return quoted + "\"";
-}
-
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 }  // namespace
@@ -70,23 +62,30 @@ Json sweep_json(const Sweep& sweep) {
 }
 
 std::string sweep_csv(const Sweep& sweep) {
-    std::string text;
-    for (const planner::SweepAxis& axis : sweep.axes) text += csv_field(axis.name) + ",";
-    text +=
-        "fits,shape,devices_used,tokens_per_second,objective_ms,decode_ms_per_token,prefill_ms,"
-        "fullest_device,needed_bytes,capacity_bytes,max_sequences,max_context,kv_tokens,refusal\n";
+    std::vector<std::string> header;
+    for (const planner::SweepAxis& axis : sweep.axes) header.push_back(axis.name);
+    const size_t axes = header.size();
+    for (const char* name :
+         {"fits", "shape", "devices_used", "tokens_per_second", "objective_ms",
+          "decode_ms_per_token", "prefill_ms", "fullest_device", "needed_bytes", "capacity_bytes",
+          "max_sequences", "max_context", "kv_tokens", "refusal"})
+        header.emplace_back(name);
+    planner::CsvTable table(header);
     for (const SweepRow& row : sweep.rows) {
-        for (const std::string& value : row.values) text += csv_field(value) + ",";
+        std::vector<planner::CsvCell> cells(row.values.begin(), row.values.end());
         if (const auto& f = row.figures)
-            text += fmt::format("yes,{},{},{},{},{},{},{},{},{},{},{},{},\n", csv_field(f->shape),
-                                f->devices, f->tokens_per_second, ms(f->objective_ns),
-                                ms(f->decode_ns), ms(f->prefill_ns), csv_field(f->fullest),
-                                f->needed, f->capacity, f->room.max_sequences * f->replicas,
-                                f->room.max_context, f->room.kv_tokens * f->replicas);
+            cells.insert(cells.end(), {"yes", f->shape, f->devices, f->tokens_per_second,
+                                       ms(f->objective_ns), ms(f->decode_ns), ms(f->prefill_ns),
+                                       f->fullest, f->needed, f->capacity,
+                                       f->room.max_sequences * f->replicas, f->room.max_context,
+                                       f->room.kv_tokens * f->replicas});
         else
-            text += "no,,,,,,,,,,,,," + csv_field(spell_for_command_line(row.refusal)) + "\n";
+            cells.emplace_back("no");
+        cells.resize(axes + 13);
+        cells.emplace_back(row.figures ? std::string() : spell_for_command_line(row.refusal));
+        table.row(cells);
     }
-    return text;
+    return table.text();
 }
 
 void show_sweep(const Sweep& sweep) {
