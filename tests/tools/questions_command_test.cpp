@@ -61,7 +61,7 @@ TEST_CASE("why answers in a sentence and as JSON, of each kind of thing", "[tool
                                      {"layers.3", "part"},
                                      {"sim:h100[2]", "device"},
                                      {"layers.3.q_proj.weight", "weight"},
-                                     {"staging.positions", "buffer"},
+                                     {"batch.positions", "buffer"},
                                      {"token", "token"},
                                      {"links", "links"}}) {
         INFO(what);

@@ -9,6 +9,7 @@
 #include "planner/plan/workload_request.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
+#include "tools/cli/model_source.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"

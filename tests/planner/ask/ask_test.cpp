@@ -123,7 +123,7 @@ TEST_CASE("why of a pin, a device, a weight, a buffer, a token and the links", "
     const WhyAnswer weight = why(plan, "layers.3.q_proj.weight");
     REQUIRE(weight.holdings.size() == 2);
     CHECK(weight.holdings[1].share == "rows 2048-4095");
-    CHECK(why(plan, "staging.positions").what.kind == WhatKind::kBuffer);
+    CHECK(why(plan, "batch.positions").what.kind == WhatKind::kBuffer);
     const WhyAnswer token = why(plan, "token");
     CHECK(token.decode.whole() == plan.prediction.decode_ns_per_token);
     CHECK_THAT(token.answer, Contains("A decode pass takes"));
