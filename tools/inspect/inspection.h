@@ -67,6 +67,12 @@ struct KernelUse {
     codegen::Occupancy occupancy;  // of GPUs, without knowledge of registers
 };
 
+// The text of a kernel: once for all devices and steps that launch it.
+struct KernelText {
+    std::string name, arch, source;
+    planner::Tile tile;
+};
+
 struct Inspection {
     const planner::Plan* plan = nullptr;  // not owned
     std::vector<LayerRun> layers;
@@ -75,6 +81,8 @@ struct Inspection {
     std::array<std::vector<DeviceTime>, 2> time;  // decode, prefill; by device
     std::vector<KernelUse> kernels;       // by device, prefill first, in order of first launch
     std::vector<std::string> no_kernels;  // devices without, and why: "sim:x: ..."
+    std::vector<KernelText> texts;        // in order of first use
+    std::array<std::vector<int>, 2> step_texts;  // decode, prefill; by step: of texts, -1: none
 };
 
 // The plan must outlive the result.
@@ -83,8 +91,10 @@ Inspection inspect_plan(const planner::Plan& plan);
 // Columns of at most `width` characters.
 std::string inspection_text(const Inspection& inspection, int width, bool color);
 // Schema tools/schema/inspect.schema.json.
-std::string inspection_json(const Inspection& inspection, int indent = 2);  // -1: one line
-// One HTML page that needs nothing beside it: no script, style or font from elsewhere.
-std::string inspection_page(const Inspection& inspection);
+std::string inspection_json(const Inspection& inspection, int indent = 2,  // -1: one line
+                            const Inspection* against = nullptr);
+// One HTML page that needs nothing beside it: no script, style or font from elsewhere. `against`:
+// another plan to show beside this one, or nullptr.
+std::string inspection_page(const Inspection& inspection, const Inspection* against = nullptr);
 
 }  // namespace cleave::tools

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the page carries beside the JSON of `cleave inspect --json`, for what its reader may click:
+// who holds each value and weight, what each step reads, the bytes of each link, kernels' texts,
+// facts of the model and the devices. Long lists are packed (inspection_tree.h); devices, names and
+// dtypes in them are places.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "tools/inspect/inspection.h"
+
+namespace cleave::tools {
+
+nlohmann::ordered_json page_data(const Inspection& inspection);
+
+}  // namespace cleave::tools
