@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Script: puts the page of FOLDER together and writes OUTPUT, a .cpp that holds it as raw strings. A line @NAME@ of page.html becomes
-# that file. A literal has at most 65,536 characters by the standard, so each file is a literal of its own.
+# Script: puts the page of FOLDER together and writes OUTPUT, a .cpp that holds it as raw strings.
+# A line @NAME@ of page.html becomes that file, and each file a literal: compilers need not take
+# long ones.
 file(STRINGS ${FOLDER}/page.html names REGEX "^@[a-z_]+[.](css|js)@$")
 file(READ ${FOLDER}/page.html rest)
 set(pieces "")

@@ -55,11 +55,8 @@ Json values_json(const Plan& plan) {
     Json reads = Json::array();
     for (const Step& step : phase.steps) {
         std::vector<PlacedId> ids;
-        if (const Compute* c = step.compute()) {
-            ids = c->inputs;
-        } else if (const Collective* c = step.collective()) {
-            ids = c->epilogue_inputs;
-        }
+        if (step.compute()) ids = step.compute()->inputs;
+        if (step.collective()) ids = step.collective()->epilogue_inputs;
         Json read;
         for (PlacedId id : ids) {
             if (!id.valid()) continue;

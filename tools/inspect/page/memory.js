@@ -35,7 +35,6 @@ function kvOf(d, i) {
     const block = extra.kv_block_bytes[i], tokens = pool.block_tokens;
     return {perToken: block / tokens, most: block > 0 ? pool.tokens + Math.floor(Math.max(0, d.free_bytes) / block) * tokens : Infinity};
 }
-const exactRoom = () => data.room || null;
 // The chart over one axis: x(i) sequences or a context, tokens(x) of KV that it takes.
 function growth(axis) {
     const ends = plan.devices.map((d, i) => ({name: d.name, ...kvOf(d, i)}));

@@ -9,8 +9,9 @@ function element(tag, parent, text, className) {
     if (parent) parent.append(e);
     return e;
 }
+const svgSpace = at("space").namespaceURI;
 function svg(tag, parent, attributes, text) {
-    const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    const e = document.createElementNS(svgSpace, tag);
     for (const key in attributes) e.setAttribute(key, attributes[key]);
     if (text !== undefined) e.textContent = plain(text);
     if (parent) parent.append(e);

@@ -162,6 +162,7 @@ drawWhy();
 addTools();
 drawFilters();
 later([drawAgainst, drawSweep, drawMachine, drawGrid, drawZoom, drawPanel, drawTimelines, drawMemory, drawTables]);
+new ResizeObserver(redraw).observe(at("main"));
 let wideBefore = innerWidth;
 addEventListener("resize", () => {
     if (innerWidth === wideBefore) return;
@@ -169,4 +170,4 @@ addEventListener("resize", () => {
     requestAnimationFrame(() => { drawMachine(); drawGrid(); drawZoom(); drawRoom(); redraw(); });
 });
 // On paper everything is light, and timelines are as wide as the page.
-addEventListener("beforeprint", () => { for (const t of timelines) drawTimeline(t); });
+addEventListener("beforeprint", () => { for (const t of timelines) if (!t.canvas.hidden) drawTimeline(t); });

@@ -102,7 +102,6 @@ function drawWhy() {
     };
     sentence("Limit", why.binding);
     sentence("Room", roomSentences().join(" "));
-    if (data.room) roomOfAsk(sentences);
     sentence("Heads", why.heads);
     for (const pin of plan.pins) sentence("Pin", pin.what + " on " + pin.device);
     drawAlternatives(box);

@@ -4,7 +4,8 @@
 const timeParts = [["computes", "compute_us", "var(--computes)"], ["exchanges", "exchange_us", "var(--exchanges)"],
                    ["waits", "waiting_us", "transparent"]];
 const timelines = [];
-const passEnd = () => Math.max(passUs(state.phase), ...timelines.map(t => t.end || 0));
+// Of the pass that is shown: where it was measured, of one of that size.
+const passEnd = () => measuredOf(state.phase) ? Math.max(...timelines.map(t => t.end || 0), 0.001) : passUs(state.phase);
 const viewFrom = () => state.from ?? 0;
 const viewUntil = () => state.until ?? passEnd();
 
@@ -27,7 +28,7 @@ function redraw() {
     waiting = true;
     requestAnimationFrame(() => {
         waiting = false;
-        for (const t of timelines) drawTimeline(t);
+        for (const t of timelines) if (!t.canvas.hidden) drawTimeline(t);
     });
 }
 let settled = 0;
@@ -188,7 +189,7 @@ function drawTimelines() {
         keys(body, kinds.map(k => [k, kindColours.get(k)])).id = "legend";
     }
     pressPhase(state.phase);
-    Object.assign(timelines[0], lanesPredicted(state.phase), {at: null});
+    Object.assign(timelines[0], lanesPredicted(state.phase), {at: null, end: 0});
     fillMeasured();
     at("predicted-name").hidden = timelines.length === 1;
     redraw();

@@ -42,7 +42,7 @@ function firstItem(items, from) {
     return low;
 }
 function geometry(t) {
-    const width = t.canvas.clientWidth, label = width < 520 ? 92 : Math.min(220, 24 + 7 * Math.max(...t.lanes.map(l => l.name.length)));
+    const width = t.canvas.clientWidth, label = width < 520 ? 92 : Math.min(220, 24 + 7 * Math.max(0, ...t.lanes.map(l => l.name.length)));
     return {width, label, right: width - 6, scale: (width - label - 6) / (t.until() - t.from()), top: axisTall + (t.spans ? layersTall : 0)};
 }
 const laneAtY = (t, y) => t.lanes[Math.floor((y - geometry(t).top) / laneTall)];
