@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -10,6 +12,8 @@
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/inspect/inspection.h"
+#include "tools/inspect/page_data.h"
+#include "tools/inspect/svg.h"
 
 namespace cleave::tools {
 namespace {
@@ -18,7 +22,8 @@ struct InspectArguments {
     runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
-    std::string html, against;
+    std::string html, against, sweep;
+    std::vector<std::string> svg;  // [grid=|machine=]FILE
     bool json = false;
 };
 
@@ -37,13 +42,58 @@ planner::Plan other_plan(const InspectArguments& flags) {
     return plan_from_flags(std::move(model), {}, {}, workload, flags.drivers);
 }
 
+// One of --svg.
+struct Picture {
+    std::string file;
+    std::string (*draw)(const Inspection&);
+};
+std::vector<Picture> pictures(const InspectArguments& flags) {
+    std::vector<Picture> list;
+    for (const std::string& text : flags.svg) {
+        if (text.starts_with("grid="))
+            list.push_back({text.substr(5), grid_svg});
+        else if (text.starts_with("machine="))
+            list.push_back({text.substr(8), machine_svg});
+        else
+            list.push_back({text, plan_svg});
+        check_writable("--svg", list.back().file);
+    }
+    return list;
+}
+
+// The JSON of `cleave plan --sweep ... --json`: an object with axes, and rows with a value for each
+// (tools/schema/sweep.schema.json).
+nlohmann::ordered_json sweep_file(const std::string& path) {
+    const auto refuse = [&](const std::string& what) {
+        return UserError(
+            "--sweep {}: {}; give what `cleave plan ... --sweep AXIS=VALUES --json` printed", path,
+            what);
+    };
+    std::ifstream file(path);
+    if (!file) throw refuse("no such file");
+    nlohmann::ordered_json sweep = nlohmann::ordered_json::parse(file, nullptr, false);
+    const auto is_list = [](const nlohmann::ordered_json& of, const char* key) {
+        return of.is_object() && of.contains(key) && of[key].is_array();
+    };
+    if (!is_list(sweep, "axes") || !is_list(sweep, "rows") || !sweep.contains("model"))
+        throw refuse("no sweep");
+    for (const auto& row : sweep["rows"])
+        if (!is_list(row, "values") || row["values"].size() != sweep["axes"].size() ||
+            !row.contains("figures"))
+            throw refuse("a row of it lacks values or figures");
+    return sweep;
+}
+
 void run_inspect(const InspectArguments& flags) {
     if (!flags.against.empty() && flags.html.empty() && !flags.json)
         throw UserError("--against {}: it is of the page and of JSON; add --html FILE or --json",
                         flags.against);
+    if (!flags.sweep.empty() && flags.html.empty())
+        throw UserError("--sweep {}: it is of the page; add --html FILE", flags.sweep);
     if (follows({}, flags.drivers)) return;
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     if (!flags.html.empty()) check_writable("--html", flags.html);
+    const std::vector<Picture> svg = pictures(flags);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     const planner::Plan plan =
@@ -52,14 +102,20 @@ void run_inspect(const InspectArguments& flags) {
     std::optional<planner::Plan> other;
     std::optional<Inspection> against;
     if (!flags.against.empty()) against = inspect_plan(other.emplace(other_plan(flags)));
-    const Inspection* beside = against ? &*against : nullptr;
+    PageExtras extras;
+    if (against) extras.against = &*against;
+    if (!flags.sweep.empty()) extras.sweep = sweep_file(flags.sweep);
     if (!flags.html.empty()) {
-        write_file("--html", flags.html, inspection_page(inspection, beside));
+        write_file("--html", flags.html, inspection_page(inspection, extras));
         say("page written to {}\n", flags.html);
     }
+    for (const Picture& picture : svg) {
+        write_file("--svg", picture.file, picture.draw(inspection));
+        say("picture written to {}\n", picture.file);
+    }
     if (flags.json)
-        fmt::print("{}", inspection_json(inspection, 2, beside));
-    else if (flags.html.empty())
+        fmt::print("{}", inspection_json(inspection, 2, extras.against));
+    else if (flags.html.empty() && svg.empty())
         show("{}", inspection_text(inspection, terminal_width(), use_color()));
 }
 
@@ -75,6 +131,13 @@ void add_inspect(CLI::App& app, runtime::Drivers& drivers) {
                         "write one HTML page to look at and click, instead of text");
     command->add_option("--against", flags->against,
                         "another .plan file: --html and --json show it beside this plan");
+    command->add_option("--sweep", flags->sweep,
+                        "what `cleave plan --sweep ... --json` printed: a picture in the page");
+    command
+        ->add_option("--svg", flags->svg,
+                     "[grid=|machine=]FILE: layers and devices, or the machine with its links, as "
+                     "an SVG picture; without a word both; repeatable")
+        ->allow_extra_args(false);
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->footer(
         "Example: cleave inspect llama-3-8b --devices sim:h100[0-3] --tp 2 --pp 2 --html "

@@ -93,8 +93,5 @@ std::string inspection_text(const Inspection& inspection, int width, bool color)
 // Schema tools/schema/inspect.schema.json.
 std::string inspection_json(const Inspection& inspection, int indent = 2,  // -1: one line
                             const Inspection* against = nullptr);
-// One HTML page that needs nothing beside it: no script, style or font from elsewhere. `against`:
-// another plan to show beside this one, or nullptr.
-std::string inspection_page(const Inspection& inspection, const Inspection* against = nullptr);
 
 }  // namespace cleave::tools

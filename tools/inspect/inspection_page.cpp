@@ -21,12 +21,13 @@ Json packed_tree(const Inspection& inspection) {
 
 }  // namespace
 
-std::string inspection_page(const Inspection& inspection, const Inspection* against) {
+std::string inspection_page(const Inspection& inspection, const PageExtras& extras) {
     constexpr std::string_view kPlace = "@DATA@";
     std::string page(page_template());
     Json tree = packed_tree(inspection);
     tree["page"] = page_data(inspection);
-    if (against) tree["against"] = packed_tree(*against);
+    if (extras.against) tree["against"] = packed_tree(*extras.against);
+    if (!extras.sweep.is_null()) tree["sweep"] = extras.sweep;
     const std::string data = tree.dump(-1, ' ', false, Json::error_handler_t::replace);
     // "</script" and "<!--" inside of it would end or change the element: JSON lets a slash and any
     // letter be escaped.

@@ -74,9 +74,16 @@ Json values_json(const Plan& plan) {
 Json weights_json(const Plan& plan) {
     const std::vector<std::string> buffers = buffer_names(plan);
     Names names, dtypes;
-    Json rows = Json::array();
+    // Shards of one weight together: neighbours differ little, and rows pack by runs.
+    std::vector<std::pair<int64_t, const WeightShard*>> shards;
     for (const WeightShard& w : plan.weights)
-        rows.push_back({{"weight", names.place(buffers[w.buffer.index()])},
+        shards.emplace_back(names.place(buffers[w.buffer.index()]), &w);
+    std::stable_sort(shards.begin(), shards.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    Json rows = Json::array();
+    for (const auto& [place, shard] : shards) {
+        const WeightShard& w = *shard;
+        rows.push_back({{"weight", place},
                         {"device", static_cast<int64_t>(w.device.index())},
                         {"row_begin", begin_of(w.rows)},
                         {"row_end", end_of(w.rows)},
@@ -84,6 +91,7 @@ Json weights_json(const Plan& plan) {
                         {"column_end", end_of(w.columns)},
                         {"bytes", plan.buffer(w.buffer).size},
                         {"dtype", dtypes.place(std::string(dtype_name(w.dtype)))}});
+    }
     return {{"names", names.json()}, {"rows", packed_rows(rows)}, {"dtypes", dtypes.json()}};
 }
 
@@ -96,8 +104,11 @@ Json links_json(const Plan& plan, bool is_prefill) {
     return packed_rows(rows);
 }
 
+// A kernel's text is long, and most of it is in others, too: each paragraph once, a text as places
+// of its paragraphs.
 Json texts_json(const Inspection& inspection) {
     Json list = Json::array();
+    Names paragraphs;
     for (const KernelText& text : inspection.texts) {
         const Tile& t = text.tile;
         const std::string tile =
@@ -106,10 +117,18 @@ Json texts_json(const Inspection& inspection) {
                               t.splits > 1 ? fmt::format(", context in {} parts", t.splits) : "",
                               t.stages > 0 ? fmt::format(", {} stages", t.stages) : "")
                 : "";
-        list.push_back(
-            {{"name", text.name}, {"arch", text.arch}, {"tile", tile}, {"source", text.source}});
+        Json places = Json::array();
+        for (size_t at = 0; at <= text.source.size();) {
+            const size_t end = std::min(text.source.find("\n\n", at), text.source.size());
+            places.push_back(paragraphs.place(text.source.substr(at, end - at)));
+            at = end + 2;
+        }
+        list.push_back({{"name", text.name},
+                        {"arch", text.arch},
+                        {"tile", tile},
+                        {"source", packed_list(places)}});
     }
-    return list;
+    return {{"paragraphs", paragraphs.json()}, {"kernels", list}};
 }
 
 // Bytes of a block of 16 tokens on each device.

@@ -84,7 +84,7 @@ def clicks(browser, page):
            "the table of steps holds to the device")
     all_steps = browser.value("steps.decode.length")
     own = browser.value(f"steps.decode.filter(s => s.devices.includes({device!r})).length")
-    expect(own < all_steps and str(own) in text(browser, "document.getElementById('steps-found')").replace(" ", ""), "steps of the device alone")
+    expect(own < all_steps and str(own) in text(browser, "document.getElementById('steps-found')").replace("\u202f", ""), "steps of the device alone")
     expect(browser.value("document.querySelectorAll('#grid-picture .cell.off').length") > 0, "cells of other devices step back")
     expect(browser.value("document.querySelectorAll('#machine-picture .device.off').length") == len(names) - 1, "other devices step back")
 

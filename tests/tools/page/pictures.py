@@ -86,8 +86,7 @@ def with_kept_plan(page, folder):
     end = html.index("</script>", begin)
     if os.environ.get("UPDATE_GOLDEN"):
         plan = json.loads(html[begin:end])
-        for text in plan["page"]["texts"]:
-            text["source"] = ""
+        plan["page"]["texts"]["paragraphs"] = ["" for _ in plan["page"]["texts"]["paragraphs"]]
         path.write_text(json.dumps(plan, separators=(",", ":")).replace("<", "\\u003c") + "\n")
     changed = pathlib.Path(page).with_name("kept.html")
     changed.write_text(html[:begin] + path.read_text() + html[end:])

@@ -37,6 +37,8 @@ unpack(data);
 if (data.against) unpack(data.against);
 
 const steps = data.steps;
+// Kernels' texts, of paragraphs that they have in common.
+const texts = extra.texts.kernels.map(t => ({...t, lines: () => list(t.source).map(i => extra.texts.paragraphs[i]).join("\n\n")}));
 for (const phase in steps) {
     const kernels = list(extra.step_kernels[phase]);
     steps[phase].forEach((s, i) => { s.text = kernels[i]; });

@@ -51,7 +51,7 @@ function gridCell(s, g, x, y, unit, names, cell) {
     }
     const value = p.weights ?? p.attention ?? p.mlp ?? 0;
     if (width > 46 && value)
-        svg("text", c, {x: x0 + width / 2, y: y + gridRow / 2 + 4, "text-anchor": "middle", class: "celltext"},
+        svg("text", s.words, {"data-devices": c.dataset.devices, "data-layers": c.dataset.layers, x: x0 + width / 2, y: y + gridRow / 2 + 4, "text-anchor": "middle", class: "celltext"},
             (names.length > 1 ? names.length + " × " : "") + share(value) +
             (width > 190 && cell.query_heads && names.length === 1 ? " · heads " + range(cell.query_heads) : ""));
     pickable(s, c, fold(names) + ", " + runName(run) + ", stage " + run.stage + ": " + shareWords(cell),
@@ -116,6 +116,7 @@ function drawGrid() {
     s.id = "grid-picture";
     svg("text", s, {x: 4, y: gridHead - 12, class: "dim tick"}, "layer");
     gridTimes(s, x, unit);
+    s.words = svg("g");
     rows.forEach((names, i) => {
         const y = gridHead + i * gridRow, g = svg("g", s, {class: "row"});
         const name = fold(names) + (names.length > 1 ? " (" + names.length + ")" : "");
@@ -129,7 +130,8 @@ function drawGrid() {
         for (const cell of sharesOf.get(names[0])) gridCell(s, g, x, y, unit, names, cell);
     });
     for (const l of columns)
-        if (unit >= 7) svg("line", s, {x1: x(l), x2: x(l), y1: gridHead, y2: height - 8, class: "rule"});
+        if (unit >= 7) svg("line", s, {x1: x(l), x2: x(l), y1: gridHead, y2: height - 8, class: "rule between"});
+    s.append(s.words);
     svg("rect", s, {id: "grid-mark", y: 2, height: height - 4, width: unit, class: "mark", visibility: "hidden", rx: 2});
     s.geometry = {x, unit};
     markGrid();

@@ -11,7 +11,7 @@ function drawCrumbs() {
     const row = at("crumbs");
     row.replaceChildren();
     row.className = "crumbs";
-    const s = state.step === null ? null : steps[state.phase][state.step], text = s && s.text >= 0 ? extra.texts[s.text] : null;
+    const s = state.step === null ? null : steps[state.phase][state.step], text = s && s.text >= 0 ? texts[s.text] : null;
     crumb(row, plan.model, () => change({layer: null, step: null, value: null}), state.layer === null && !s);
     if (state.layer !== null) crumb(row, layerWords(state.layer), () => change({step: null}), !s);
     if (s) crumb(row, what(s), () => at("operator").scrollIntoView({block: "nearest"}), !text);
@@ -106,7 +106,7 @@ function drawOperator(parent, s) {
         ["payload", bytes(s.bytes) + (s.predicted_us > 0 && s.kind === "compute" ? ", " + number(s.bytes / s.predicted_us / 1e3) + " GB/s" : "")],
         ["between devices", s.link_bytes > 0 ? bytes(s.link_bytes) : null],
     ]);
-    const text = s.text >= 0 ? extra.texts[s.text] : null;
+    const text = s.text >= 0 ? texts[s.text] : null;
     if (!text) {
         if (s.kind === "compute" && data.without_kernels.length) for (const why of data.without_kernels) element("p", box, "No kernel: " + why, "dim");
         return;
@@ -124,14 +124,14 @@ function drawOperator(parent, s) {
                 " warps of a unit, without knowledge of registers" : null],
             ["tile", text.tile],
         ]);
-    const source = element("details", box);
+    const source = element("details", box), source_ = text.lines();
     source.id = "kernel-source";
     source.open = true;
-    element("summary", source, "Source, " + plural(text.source.split("\n").length, "line"));
+    element("summary", source, "Source, " + plural(source_.split("\n").length, "line"));
     const pre = element("pre", source);
     pre.tabIndex = 0;
     pre.setAttribute("aria-label", plain("source of " + text.name));
-    pre.textContent = plain(text.source);
+    pre.textContent = plain(source_);
 }
 function drawZoom() {
     drawCrumbs();

@@ -39,6 +39,12 @@ function drawDevice(s, layout, name, phase) {
     // How much of the pass it computes, from below.
     svg("rect", g, {x: place.x - half, y: place.y + half - 2 * half * Math.min(1, busy), width: 2 * half,
                     height: 2 * half * Math.min(1, busy), rx: half * 0.3, class: "busy", style: "fill:" + colour});
+    if (place.box.beside) {
+        const box = place.box, cx = box.x + box.width / 2, cy = box.y + hostHead + (box.height - hostHead) / 2, side = place.x - cx, down = place.y - cy;
+        const far = Math.hypot(side, down) || 1, x = place.x + side / far * (half * 1.35 + 4), y = place.y + down / far * (half * 1.35 + 10) + 4;
+        svg("text", g, {x, y, "text-anchor": Math.abs(side) < 0.35 * far ? "middle" : side > 0 ? "start" : "end", class: "dim", "font-size": 11},
+            name.replace(/^sim:/, ""));
+    }
     const number = /\[(\d+)\]/.exec(name);
     svg("text", g, {x: place.x, y: place.y + 4, "text-anchor": "middle", "font-size": layout.size > 30 ? 13 : 9.5},
         number ? number[1] : name.slice(0, 5));
@@ -99,6 +105,24 @@ function drawNetwork(s, layout, phase) {
     }
 }
 
+// Links by load: those of one kind with the same bytes together.
+function busiestLinks(parent, phase) {
+    const used = [...linkOf.values()].filter(l => l.bytes[phase] > 0);
+    if (used.length === 0) return;
+    const groups = groupBy(used, l => [l.kind, l.rate, l.bytes[phase]].join()).sort((a, b) => (linkLoad(b[0], phase) ?? 0) - (linkLoad(a[0], phase) ?? 0));
+    const box = element("div", parent, undefined, "busiest");
+    element("h3", box, "Busiest links in a pass of " + phase);
+    for (const g of groups.slice(0, 5)) {
+        const l = g[0], load = linkLoad(l, phase), row = element("div", box, undefined, "alternative");
+        const name = g.length === 1 ? l.from + " → " + l.to : plural(g.length, "link") + " from " + fold(g.map(x => x.from));
+        button(row, name, () => selectLink(l.from, l.to), name + ": " + loadWords(l, phase)).className = "link name";
+        const track = element("span", row, undefined, "track"), fill = element("i", track);
+        fill.style.width = 100 * Math.min(1, load ?? 0) + "%";
+        fill.style.background = loadColour(load ?? 0);
+        element("span", track, linkKinds[l.kind] + ", " + bytes(l.bytes[phase]) + (load === null ? "" : ", busy " + share(load)));
+    }
+    if (groups.length > 5) element("p", box, "The table of links, below, has " + plural(used.length, "link") + ".", "dim");
+}
 function drawMachine() {
     const body = at("machine-body"), phase = state.phase;
     body.replaceChildren();
@@ -109,8 +133,8 @@ function drawMachine() {
         svg("rect", s, {x: b.x, y: b.y, width: b.width, height: b.height, rx: 8, class: "host"});
         const models = counted(b.host.devices.map(n => n.replace(/^sim:|\[.*$/g, "")));
         svg("text", s, {x: b.x + 10, y: b.y + 17, class: "hostname"}, b.host.name.slice(0, 14));
-        if (b.width > 150 || hosts.length < 3)
-            svg("text", s, {x: b.x + b.width - 10, y: b.y + 17, "text-anchor": "end", class: "dim"}, b.width > 130 ? models : "");
+        if (b.width > 6.6 * (b.host.name.slice(0, 14).length + models.length) + 30)
+            svg("text", s, {x: b.x + b.width - 10, y: b.y + 17, "text-anchor": "end", class: "dim"}, models);
     }
     drawNetwork(s, layout, phase);
     for (const unusedFirst of [true, false])
@@ -119,6 +143,7 @@ function drawMachine() {
                 if (ways(a, b).every(l => l.bytes[phase] === 0) === unusedFirst) drawLink(s, layout, a, b, phase);
             }));
     for (const name of deviceNames) drawDevice(s, layout, name, phase);
+    busiestLinks(body, phase);
     const kindsHere = [...new Map([...linkOf.values()].map(l => [l.kind + l.rate, l])).values()];
     const legend = element("p", body, undefined, "keys");
     element("span", legend, "Links: " + kindsHere.map(rateWords).join("; ") + ". ", "dim");

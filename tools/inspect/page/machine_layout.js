@@ -10,7 +10,7 @@ function insideHost(n, size) {
         for (let i = 0; i < n; ++i) places.push([size / 2 + i * gap, size / 2]);
         return {width: size + (n - 1) * gap, height: size, places, round: false};
     }
-    const radius = Math.max(size * 1.25, n * size * 1.3 / (2 * Math.PI));
+    const radius = Math.max(size * 1.25, n * size * (hosts.length === 1 ? 2.1 : 1.7) / (2 * Math.PI));
     for (let i = 0; i < n; ++i) {
         const a = -Math.PI / 2 + 2 * Math.PI * (i + 0.5) / n;
         places.push([radius + size / 2 + radius * Math.cos(a), radius + size / 2 + radius * Math.sin(a)]);
@@ -23,7 +23,10 @@ function layoutMachine(width) {
     const size = hosts.length > 8 ? 17 : hosts.length > 2 ? 24 : most > 16 ? 22 : 40;
     const boxes = hosts.map(h => {
         const inside = insideHost(h.devices.length, size);
-        return {host: h, inside, width: Math.max(inside.width + 2 * hostPad, 92), height: inside.height + 2 * hostPad + hostHead};
+        // Few hosts have room for names beside their devices.
+        const beside = hosts.length <= 2 && inside.round ? 84 : 0;
+        return {host: h, inside, beside, width: Math.max(inside.width + 2 * (hostPad + beside), 92),
+                height: inside.height + 2 * hostPad + hostHead + (beside ? 24 : 0)};
     });
     const wide = Math.max(...boxes.map(b => b.width)), tall = Math.max(...boxes.map(b => b.height));
     const gapX = 26, gapY = hosts.length > 1 ? 54 : 20;

@@ -61,10 +61,11 @@ function drawGrowth(parent, axis) {
         ? "It ends at " + count(limit) + " tokens: the model's positions. Memory would hold " + count(g.end) + "."
         : "It ends at " + count(g.end) + (axis === "sequences" ? (g.end === 1 ? " sequence" : " sequences") : " tokens") + ", on " + g.bound + ".";
     element("p", box, words).className = "ends";
-    const xs = niceSteps(Math.max(g.end, 1), g.now), wide = Math.max(280, Math.min(parent.clientWidth || 600, 600)), tall = 210, left = 62, foot = 34, head = 14;
+    // Where the model's positions end first, up to these, and then where memory would end.
+    const xs = end < g.end ? [...niceSteps(end, g.now).filter(x => x <= end), g.end] : niceSteps(Math.max(g.end, 1), g.now), wide = Math.max(280, Math.min(parent.clientWidth || 600, 600)), tall = 210, left = 62, foot = 34, head = 14;
     const fixed = memoryParts.filter(p => p[1] !== "kv_bytes").map(([n, key, colour]) => ({n, colour, bytes: d[key] ?? 0}));
     const base = fixed.reduce((sum, p) => sum + p.bytes, 0), at_ = x => base + kv.perToken * g.per * x;
-    const most = Math.max(d.memory_bytes * 1.12, Math.min(at_(xs[xs.length - 1]), d.memory_bytes * 1.4)), y = b => head + (tall - head - foot) * (1 - b / most);
+    const most = Math.max(d.memory_bytes * 1.16, Math.min(at_(xs[xs.length - 1]), d.memory_bytes * 1.4)), y = b => head + (tall - head - foot) * (1 - b / most);
     const s = picture(box, "Memory of " + name + " over " + axis + ". " + words, wide, tall);
     s.classList.add("growth-picture");
     const slot = (wide - left - 4) / xs.length, barWide = Math.min(46, slot * 0.72);
@@ -74,7 +75,7 @@ function drawGrowth(parent, axis) {
         svg("text", s, {x: left - 6, y: y(b) + 4, "text-anchor": "end", class: "dim"}, bytes(b));
     }
     xs.forEach((x, k) => {
-        const middle = left + slot * (k + 0.5), over = at_(x) > d.memory_bytes + 1 || x > end;
+        const middle = left + slot * (k + 0.5), over = x > end;
         const b = svg("g", s, {class: "stack" + (over ? " over" : "") + (x === g.now ? " now" : "")});
         let up = 0;
         for (const p of [...fixed, {n: "KV", colour: "#3fa66b", bytes: kv.perToken * g.per * x}]) {
@@ -82,10 +83,11 @@ function drawGrowth(parent, axis) {
             if (top > up) svg("rect", b, {x: middle - barWide / 2, width: barWide, y: y(top), height: Math.max(0, y(up) - y(top)), style: "fill:" + p.colour});
             up += p.bytes;
         }
-        const every = Math.ceil(46 / slot);
-        if (k % every === 0 || x === g.now || x === end)
-            svg("text", s, {x: middle, y: tall - foot + 15, "text-anchor": "middle", class: x === g.now ? "strong" : "dim"}, x >= 10000 ? Math.round(x / 1024) + "k" : count(x));
+        const every = Math.ceil((axis === "context" ? 66 : 46) / slot);
+        if (x === g.now || x === end || x === g.end || (k % every === 0 && !xs.slice(k + 1, k + every).some(v => v === end || v === g.now)))
+            svg("text", s, {x: middle, y: tall - foot + 15, "text-anchor": "middle", class: x === g.now ? "strong" : "dim"}, count(x));
         if (x === g.now) svg("text", s, {x: middle, y: tall - foot + 28, "text-anchor": "middle", class: "dim"}, "now");
+        else if (x === g.end && end < g.end) svg("text", s, {x: middle, y: tall - foot + 28, "text-anchor": "middle", class: "dim"}, "memory ends");
         else if (x === end) svg("text", s, {x: middle, y: tall - foot + 28, "text-anchor": "middle", class: "ending"}, "ends");
         svg("title", b, {}, plain(count(x) + " " + axis + ": " + bytes(at_(x)) + (over ? ", does not fit" : "")));
     });

@@ -24,7 +24,7 @@ function searchable() {
     for (const l of columns) places.push({kind: "layer", name: layerWords(l), go: () => change({layer: l, step: null})});
     for (const n of new Set(steps.decode.map(s => s.value))) if (n) places.push({kind: "value", name: n, go: () => selectValue(n)});
     for (const n of weightRows.keys()) places.push({kind: "weight", name: n, go: () => selectValue(n)});
-    extra.texts.forEach((t, i) => {
+    texts.forEach((t, i) => {
         const s = steps.decode.find(x => x.text === i) || steps.prefill.find(x => x.text === i);
         if (s) places.push({kind: "kernel", name: t.name + " " + t.arch, go: () => selectStep(s)});
     });

@@ -53,42 +53,58 @@ function roomSentences() {
     const context = Math.max(w.context, 1), most = Math.floor(pool.bound_tokens / context);
     out.push("The KV cache has " + count(pool.tokens) + " tokens: " + plural(pool.sequences, "sequence") + " of " + count(w.context) +
              ". Its devices have room for " + count(pool.bound_tokens) + ": " + plural(most, "sequence") + " of " + count(w.context) +
-             (w.batch > 0 ? ", or " + count(w.batch) + " of " + count(Math.floor(pool.bound_tokens / w.batch)) : "") + ".");
-    out.push(pool.bound_by + " ends first.");
+             (w.batch > 0 ? ", or " + count(w.batch) + " of " + count(Math.floor(pool.bound_tokens / w.batch)) : "") +
+             "; " + pool.bound_by + " ends first.");
+    if (extra.config.max_positions > 0) out.push("The model has " + count(extra.config.max_positions) + " positions.");
     return out;
 }
 
-// ---- Alternatives: bars of what the search makes best, the bound a line across
+// ---- Alternatives: bars of what the search makes best, with the bound as a line across. For throughput tokens/s, more is better;
+// a runner-up says its own in its reason, else it is the plan's by the objective. Else time, less is better.
+const rates = plan.objective === "throughput" && plan.predicted.tokens_per_second > 0;
+function alternatives() {
+    const own = plan.objective_ms, speed = plan.predicted.tokens_per_second;
+    const rate = r => {
+        const said = /([\d.]+) tokens\/s/.exec(r.why_not);
+        return said ? Number(said[1]) : r.objective_ms > 0 ? speed * own / r.objective_ms : 0;
+    };
+    const fits = r => r.objective_ms > 0 && !/does not fit/.test(r.why_not);
+    return [{name: "this plan", value: rates ? speed : own, note: "", own: true, fits: true},
+            ...plan.why.runners_up.map(r => ({name: r.shape, value: rates ? rate(r) : r.objective_ms, note: r.why_not, fits: fits(r)}))];
+}
 function drawAlternatives(parent) {
-    const rows = [{name: "this plan", ms: plan.objective_ms, note: "", own: true},
-                  ...plan.why.runners_up.map(r => ({name: r.shape, ms: r.objective_ms, note: r.why_not}))];
-    const known = rows.filter(r => r.ms > 0);
+    const rows = alternatives(), own = rows[0].value, known = rows.filter(r => r.fits && r.value > 0);
     if (known.length === 0) return;
-    const own = plan.objective_ms, most = Math.min(Math.max(...known.map(r => r.ms)), Math.max(own, 1e-9) * 4);
-    element("h3", parent, "Instead");
+    const bound = plan.lower_bound_ms <= 0 ? 0 : rates ? own * plan.objective_ms / plan.lower_bound_ms : plan.lower_bound_ms;
+    const most = Math.max(Math.min(Math.max(...known.map(r => r.value)), own * 4), bound <= own * 2 ? bound : 0);
+    const show = v => rates ? number(v) + " tokens/s" : time(v * 1e3);
+    element("h3", parent, "Alternatives, by " + (rates ? "tokens/s: more is better" : plan.objective === "memory" ? "the objective" : "time of a token: less is better"));
     const box = element("div", parent, undefined, "alternatives");
     box.setAttribute("role", "list");
     for (const r of rows) {
-        const row = element("div", box, undefined, "alternative" + (r.own ? " own" : ""));
+        const row = element("div", box, undefined, "alternative" + (r.own ? " own" : "") + (r.fits ? "" : " none"));
         row.setAttribute("role", "listitem");
         element("span", row, r.name, "name");
         const track = element("span", row, undefined, "track");
-        if (r.ms > 0) {
-            const fill = element("i", track);
-            fill.style.width = 100 * Math.min(r.ms / most, 1) + "%";
-            if (r.ms > most) fill.className = "cut";
-            element("span", track, time(r.ms * 1e3) + (r.own || own <= 0 ? "" : r.ms >= own ? ", +" + share(r.ms / own - 1) : ", −" + share(1 - r.ms / own)));
-        } else element("span", track, "not possible", "dim");
-        if (plan.lower_bound_ms > 0) {
+        if (r.value > 0) {
+            const fill = element("i", track), more = r.value / own - 1;
+            fill.style.width = 100 * Math.min(r.value / most, 1) + "%";
+            if (r.value > most) fill.className = "cut";
+            element("span", track, show(r.value) + (r.own || Math.abs(more) < 5e-4 ? "" : more >= 0 ? ", +" + share(more) : ", −" + share(-more)) +
+                    (r.fits ? "" : ", does not fit") + (/by the estimate/.test(r.note) ? ", estimated" : ""));
+        } else element("span", track, r.fits || !/does not fit/.test(r.note) ? "not possible" : "does not fit", "dim");
+        if (bound > 0 && bound <= most) {
             const line = element("u", track);
-            line.style.left = 100 * Math.min(plan.lower_bound_ms / most, 1) + "%";
-            line.title = "no plan can take less than " + time(plan.lower_bound_ms * 1e3);
+            line.style.left = "calc(" + 100 * bound / most + "% - 2px)";
+            line.title = "no plan can be better than " + show(bound);
         }
-        if (r.note) element("span", row, r.note, "dim note");
+        // What the bar says already is not said again.
+        const note = r.note.replace(/^does not fit in memory$|^[\d.]+ tokens\/s, [\d.]+ % fewer$|^[\d.]+ % slower( by the estimate)?$/, "");
+        if (note) element("span", row, note, "dim note");
     }
-    if (plan.lower_bound_ms > 0)
-        element("p", parent, "The line: no plan can take less than " + time(plan.lower_bound_ms * 1e3) + "; this one is within " +
-                share(plan.gap) + " of it.", "dim");
+    if (bound > 0)
+        element("p", parent, (bound <= most ? "The green line: no" : "No") + " plan can " + (rates ? "give more than " : "take less than ") + show(bound) +
+                "; this one is " + share(plan.gap) + " from that.", "dim");
 }
 
 function drawWhy() {
@@ -105,10 +121,10 @@ function drawWhy() {
     sentence("Heads", why.heads);
     for (const pin of plan.pins) sentence("Pin", pin.what + " on " + pin.device);
     drawAlternatives(box);
-    const rest = why.cuts.length + (why.metis.note ? 1 : 0);
-    if (rest === 0) return;
+    const rest = [why.cuts.length ? plural(why.cuts.length, "cut") + " between stages" : "", why.metis.note ? "METIS" : ""].filter(Boolean);
+    if (rest.length === 0) return;
     const details = element("details", box);
-    element("summary", details, plural(why.cuts.length, "cut") + " between stages" + (why.metis.note ? ", and METIS" : ""));
+    element("summary", details, rest.join(", "));
     for (const cut of why.cuts) element("p", details, cut);
     if (why.metis.note) element("p", details, "METIS: " + why.metis.note);
 }

@@ -42,7 +42,7 @@ function tableLayers(parent) {
 function tableKernels(parent) {
     element("p", parent, "Launches and predicted time in one pass; the rate is what they read and write by that time; a step of several " +
             "launches counts for its first. Warps without knowledge of registers.", "dim");
-    const firstOf = new Map(), textAt = new Map(extra.texts.map((t, i) => [t.name + "\n" + t.arch, i]));
+    const firstOf = new Map(), textAt = new Map(texts.map((t, i) => [t.name + "\n" + t.arch, i]));
     for (const phase of ["decode", "prefill"])
         for (const s of steps[phase]) {
             const key = phase + s.text;
@@ -108,7 +108,7 @@ function tableSteps(parent) {
         {name: "between devices", value: s => s.link_bytes, show: s => s.link_bytes > 0 ? bytes(s.link_bytes) : "", right: true},
         {name: "starts", value: s => s.start_us, show: s => time(s.start_us), right: true},
         {name: "takes", value: s => s.predicted_us, show: s => time(s.predicted_us), right: true},
-    ], found, {pick: selectStep, most: 150, label: "steps"});
+    ], found, {pick: selectStep, most: 60, label: "steps"});
 }
 
 const tableKinds = [["Steps", tableSteps], ["Devices", tableDevices], ["Layers", tableLayers], ["Kernels", tableKernels], ["Links", tableLinks]];

@@ -70,39 +70,40 @@ function drawAxis(t, g, pen, style) {
         pen.fillText(time(us), x + 3, 11);
     }
 }
-// Stages as colours, layers as numbers where there is room for them, else the stage's layers together.
+// Stages as colours, layers with their numbers as far as there is room: of many the first of each so many pixels.
 function drawLayers(t, g, pen, style) {
-    const inView = t.spans.filter(s => s.end > t.from() && s.start < t.until());
-    const wide = (t.until() - t.from()) / Math.max(inView.length, 1) * g.scale;
-    let merged = inView.map(s => ({...s, last: s.layer}));
-    if (wide < 15) {
-        merged = [];
-        for (const s of inView) {
-            const before = merged[merged.length - 1];
-            if (before && before.stage === s.stage) {
-                before.end = Math.max(before.end, s.end);
-                before.last = s.layer;
-            } else merged.push({...s, last: s.layer});
-        }
+    const at_ = us => g.label + (us - t.from()) * g.scale, blocks = [];
+    for (const s of t.spans) {
+        if (s.end <= t.from() || s.start >= t.until()) continue;
+        const before = blocks[blocks.length - 1], wide = (s.end - s.start) * g.scale >= 15;
+        if (before && !wide && !before.wide && before.stage === s.stage) before.end = Math.max(before.end, s.end);
+        else blocks.push({...s, wide});
     }
-    pen.textAlign = "center";
-    for (const s of merged) {
-        const left = Math.max(g.label, g.label + (s.start - t.from()) * g.scale), right = Math.min(g.right, g.label + (s.end - t.from()) * g.scale);
-        if (right <= g.label || left >= g.right) continue;
-        pen.globalAlpha = state.layer !== null && (state.layer < s.layer || state.layer > s.last) ? 0.15 : 0.55;
+    for (const s of blocks) {
+        const left = Math.max(g.label, at_(s.start)), right = Math.min(g.right, at_(s.end));
         pen.fillStyle = stageColourOf(s.stage);
+        pen.globalAlpha = 0.5;
         pen.fillRect(left, axisTall, Math.max(right - left - 1, 1), layersTall - 4);
-        pen.globalAlpha = 1;
-        if (s.layer !== s.last || wide >= 15) {
-            pen.fillStyle = style.line;
-            pen.fillRect(left, axisTall, 1, g.height - axisTall);
-        }
-        const few = s.layer === s.last, number = few ? layerName(s.layer) : layerName(s.layer) + "-" + layerName(s.last);
-        const text = right - left > 90 && s.layer >= 0 && s.last < numLayers ? (few ? "layer " : "layers ") + number : number;
-        pen.fillStyle = style.text;
-        if (pen.measureText(text).width < right - left - 3) pen.fillText(text, (left + right) / 2, axisTall + 8);
     }
-    pen.textAlign = "left";
+    pen.globalAlpha = 1;
+    let free = g.label;
+    for (const s of t.spans) {
+        if (s.end <= t.from() || s.start >= t.until()) continue;
+        const left = Math.max(g.label, at_(s.start)), right = Math.min(g.right, at_(s.end));
+        if (state.layer === s.layer) {
+            pen.fillStyle = style.mark;
+            pen.fillRect(left, axisTall, Math.max(right - left - 1, 2), layersTall - 4);
+        }
+        if (left < free) continue;
+        const decoder = s.layer >= 0 && s.layer < numLayers, text = right - left > 70 && decoder ? "layer " + s.layer : layerName(s.layer);
+        const wide = pen.measureText(text).width + 6;
+        if (left + wide > g.right || (!decoder && right - left < wide)) continue;
+        pen.fillStyle = style.line;
+        pen.fillRect(left, axisTall, 1, g.height - axisTall);
+        pen.fillStyle = state.layer === s.layer ? style.ground : style.text;
+        pen.fillText(text, left + 3, axisTall + 8);
+        free = left + Math.max(wide, 24);
+    }
 }
 function drawLane(t, g, pen, lane, y) {
     let drawnTo = -1;
@@ -141,7 +142,7 @@ function stageColourOf(stage) {  // for a canvas, which knows no variables of th
 }
 function drawTimeline(t) {
     const css = getComputedStyle(document.documentElement), of = name => css.getPropertyValue(name).trim();
-    t.style = {line: of("--line"), dim: of("--dim"), text: of("--text"), ground: of("--ground")};
+    t.style = {line: of("--line"), dim: of("--dim"), text: of("--text"), ground: of("--ground"), mark: of("--mark")};
     const g = geometry(t), sharp = devicePixelRatio || 1;
     g.height = g.top + laneTall * t.lanes.length + 4;
     if (t.canvas.width !== Math.round(g.width * sharp) || t.canvas.height !== Math.round(g.height * sharp)) {

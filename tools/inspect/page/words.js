@@ -21,12 +21,13 @@ function time(us) {
     return us === 0 ? "0" : us < 1 ? Math.round(us * 1000) + " ns" : us < 999.5 ? number(us) + " µs"
          : us < 999.5e3 ? number(us / 1e3) + " ms" : number(us / 1e6) + " s";
 }
-// Six digits at most, thousands apart: 131 072, 1 048 576.
+// Thousands apart, which stay on one line: 131 072, 1 048 576.
 function count(value) {
-    return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, " ");
+    return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }
 function share(value) {
-    return value <= 0 ? "0 %" : value < 0.001 ? "< 0.1 %" : (100 * value).toFixed(value < 0.1 ? 1 : 0) + " %";
+    return value <= 0 ? "0 %" : value < 0.001 ? "< 0.1 %" : value >= 9.995 ? number(value) + " ×"
+         : (100 * value).toFixed(value < 0.995 ? 1 : 0).replace(/\.0$/, "") + " %";
 }
 const plural = (n, one, many) => count(n) + " " + (n === 1 ? one : many || one + "s");
 const range = r => r === null || r === undefined ? "-" : r[1] - r[0] === 1 ? String(r[0]) : r[0] + "-" + (r[1] - 1);
