@@ -72,6 +72,11 @@ int run(int argc, char** argv, runtime::Drivers& drivers) {
     tools::add_chat(app, drivers);
     tools::add_plan(app, drivers);
     tools::add_inspect(app, drivers);
+    tools::add_why(app, drivers);
+    tools::add_why_not(app, drivers);
+    tools::add_diff(app);
+    tools::add_what_if(app, drivers);
+    tools::add_limits(app, drivers);
     tools::add_import(app);
     tools::add_emit(app, drivers);
     tools::add_export(app, drivers);

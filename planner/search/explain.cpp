@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "planner/analysis/work.h"
+#include "planner/search/shapes_beside.h"
 
 namespace cleave::planner {
 namespace {
@@ -105,40 +106,62 @@ std::string layers_of(const Analysis& a, const Placement& placement) {
     return "layers " + text;
 }
 
+std::string why_not_taken(const Scored& s, const Scored& chosen, const Plan& plan) {
+    if (!s.refused.empty()) return s.refused;
+    const double ratio = static_cast<double>(s.objective_ns) /
+                         static_cast<double>(std::max<int64_t>(1, chosen.objective_ns));
+    const double gain = 100 * (1 - ratio);
+    if (row_of(plan.options.objective).fewest_devices &&
+        s.proposal->devices_used > chosen.proposal->devices_used)
+        return fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
+                           chosen.proposal->devices_used);
+    if (ratio < 1 && s.proposal->hardship > chosen.proposal->hardship)
+        return fmt::format("{:.2f} % faster, {}", gain, kHarder);
+    if (ratio < 1)
+        return fmt::format(
+            "{:.2f} % faster, but its busiest stage takes {:.0f} % longer", gain,
+            100.0 * static_cast<double>(s.proposal->largest_ns - chosen.proposal->largest_ns) /
+                static_cast<double>(std::max<int64_t>(1, chosen.proposal->largest_ns)));
+    return fmt::format("{:.1f} % slower{}", -gain, s.simulated ? "" : " by the estimate");
+}
+
+// The shapes that people ask about first: each grid over all devices, by its best candidate. Then
+// a few others, but no second cut of a shape that is there.
 void runners_up(const Analysis& a, const Proposals& proposals, const std::vector<Scored>& scored,
                 const Scored& chosen, Plan& plan) {
+    constexpr size_t kMost = 8, kOthers = 2;
+    std::vector<RunnerUp>& found = plan.why.runners_up;
     std::set<std::string> seen{chosen.proposal->shape};
-    for (const Scored& s : scored) {
-        if (plan.why.runners_up.size() >= 6) break;
-        if (!seen.insert(s.proposal->shape).second) continue;
-        std::string why = s.refused;
-        if (why.empty()) {
-            double ratio = static_cast<double>(s.objective_ns) /
-                           static_cast<double>(std::max<int64_t>(1, chosen.objective_ns));
-            why = row_of(plan.options.objective).fewest_devices &&
-                          s.proposal->devices_used > chosen.proposal->devices_used
-                      ? fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
-                                    chosen.proposal->devices_used)
-                  : ratio < 1 && s.proposal->hardship > chosen.proposal->hardship
-                      ? fmt::format("{:.2f} % faster, {}", 100 * (1 - ratio), kHarder)
-                  : ratio < 1
-                      ? fmt::format("{:.2f} % faster, but its busiest stage takes {:.0f} % longer",
-                                    100 * (1 - ratio),
-                                    100.0 *
-                                        static_cast<double>(s.proposal->largest_ns -
-                                                            chosen.proposal->largest_ns) /
-                                        static_cast<double>(
-                                            std::max<int64_t>(1, chosen.proposal->largest_ns)))
-                      : fmt::format("{:.1f} % slower{}", 100 * (ratio - 1),
-                                    s.simulated ? "" : " by the estimate");
-        }
-        plan.why.runners_up.push_back(
+    const auto add = [&](const Scored& s) {
+        found.push_back(
             {fmt::format("{} ({})", s.proposal->shape, layers_of(a, s.proposal->placement)),
-             s.objective_ns, why});
+             s.objective_ns, why_not_taken(s, chosen, plan)});
+    };
+    for (const Grid& grid : grids(static_cast<int>(plan.machine.devices.size()))) {
+        if (found.size() >= kMost || !seen.insert(grid.name()).second) continue;
+        const Scored* best = nullptr;  // what fits before what does not
+        for (const Scored& s : scored)
+            if (s.proposal->shape == grid.name() &&
+                (!best || (!best->refused.empty() && s.refused.empty())))
+                best = &s;
+        if (best)
+            add(*best);
+        else if (std::ranges::count(proposals.impossible, grid.name()) > 0)
+            found.push_back({grid.name(), 0, "does not fit in memory"});
     }
+    size_t others = 0;
+    for (const Scored& s : scored) {
+        if (found.size() >= kMost || others >= kOthers) break;
+        if (!seen.insert(s.proposal->shape).second) continue;
+        add(s);
+        ++others;
+    }
+    std::ranges::stable_sort(found, {}, [](const RunnerUp& r) {
+        return std::pair(r.why_not == "does not fit in memory", r.objective_ns);
+    });
     for (const std::string& shape : proposals.impossible)
-        if (plan.why.runners_up.size() < 8)
-            plan.why.runners_up.push_back({shape, 0, "does not fit in memory"});
+        if (found.size() < kMost && seen.insert(shape).second)
+            found.push_back({shape, 0, "does not fit in memory"});
 }
 
 std::string listed(const std::vector<std::string>& devices) {

@@ -46,11 +46,12 @@ std::vector<std::string> lines_of(const std::string& text, const std::string& st
     return lines;
 }
 
-Words commands_of_help() { return all_of(run_cleave({"--help"}).output, "\n  ([a-z]+) +[^ ]"); }
+Words commands_of_help() { return all_of(run_cleave({"--help"}).output, "\n  ([a-z][a-z-]*) +[^ ]"); }
 
 // By command: the long and short options that the table has for it.
 std::map<std::string, Words> options_of_table() {
-    const Words planning{"run", "serve", "chat", "plan", "inspect", "emit", "export"};
+    const Words planning{"run",    "serve", "chat",    "plan",    "inspect", "emit",
+                         "export", "why",   "why-not", "what-if", "limits"};
     std::map<std::string, Words> options;
     for (const std::string& row : lines_of(section("Options"), "| `-")) {
         const size_t second = row.find(" | ");
@@ -58,7 +59,7 @@ std::map<std::string, Words> options_of_table() {
         REQUIRE(second != std::string::npos);
         const std::string names = row.substr(0, second);
         const std::string of = row.substr(second + 3, row.find(" | ", second + 3) - second - 3);
-        Words commands = all_of(of, "`([a-z]+)`");
+        Words commands = all_of(of, "`([a-z-]+)`");
         if (of.find("planning") != std::string::npos)
             commands.insert(planning.begin(), planning.end());
         REQUIRE(!commands.empty());
@@ -89,7 +90,7 @@ void add_keys(const nlohmann::json& schema, bool deep, Words& keys) {
 TEST_CASE("the contract's commands are those of the command line", "[tools]") {
     Words named;
     for (const std::string& row : lines_of(section("Commands"), "| `cleave "))
-        named.merge(all_of(row, "^\\| `cleave ([a-z]+)"));
+        named.merge(all_of(row, "^\\| `cleave ([a-z-]+)"));
     CHECK(named == commands_of_help());
     CHECK(named.size() >= 10);
 }

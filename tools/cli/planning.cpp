@@ -5,12 +5,14 @@
 
 #include "codegen/compile/object_cache.h"
 #include "importer/onnx/affinities.h"
+#include "planner/ask/case.h"
 #include "planner/machine/build_machine.h"
 #include "planner/machine/machine_file.h"
 #include "planner/plan/workload_request.h"
 #include "planner/search/affinity_pins.h"
 #include "planner/verify/verify.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/thread_team.h"
 #include "runtime/cards/cards.h"
 #include "runtime/session/follow.h"
 #include "tools/cli/calibrate.h"
@@ -144,6 +146,17 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
     return workload;
 }
 
+planner::Case case_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
+                              const planner::Workload& workload, runtime::Drivers& drivers) {
+    planner::Case asked{{}, machine_from_flags(flags, run, drivers), workload, {}};
+    check_simt_seed(asked.machine, run);
+    asked.options = plan_options(flags);
+    if (!flags.alone && host_job()) plan_one_replica(asked.options, flags);
+    if (!flags.ignore_affinities) add_affinities(model.graph, asked.machine, asked.options);
+    asked.graph = std::move(model.graph);
+    return asked;
+}
+
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
                               const planner::Workload& workload, runtime::Drivers& drivers,
                               const planner::PassControl& control) {
@@ -157,14 +170,18 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
         check_simt_seed(model.plan->machine, run);
         return std::move(*model.plan);
     }
-    planner::Machine machine = machine_from_flags(flags, run, drivers);
-    check_simt_seed(machine, run);
-    planner::PlanOptions options = plan_options(flags);
-    if (!flags.alone && host_job()) plan_one_replica(options, flags);
-    if (!flags.ignore_affinities) add_affinities(model.graph, machine, options);
-    planner::Plan plan = planner::make_plan(model.graph, machine, workload, options, control);
+    const planner::Case asked = case_from_flags(std::move(model), flags, run, workload, drivers);
+    planner::Plan plan =
+        planner::make_plan(asked.graph, asked.machine, asked.workload, asked.options, control);
     if (flags.no_metis) plan.why.metis += " (--no-metis)";
     return plan;
+}
+
+void note_threads(const RunFlags& run) {
+    if (const int cores = runtime::available_cores(); run.threads > cores)
+        say("note: --threads {} on {} core{}: more threads than cores wait for one another, and "
+            "are slower; leave it out for one a core\n",
+            run.threads, cores, cores == 1 ? "" : "s");
 }
 
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers) {

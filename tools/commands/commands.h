@@ -14,6 +14,11 @@ namespace cleave::tools {
 void add_run(CLI::App& app, runtime::Drivers& drivers);
 void add_plan(CLI::App& app, runtime::Drivers& drivers);
 void add_inspect(CLI::App& app, runtime::Drivers& drivers);
+void add_why(CLI::App& app, runtime::Drivers& drivers);
+void add_why_not(CLI::App& app, runtime::Drivers& drivers);
+void add_diff(CLI::App& app);
+void add_what_if(CLI::App& app, runtime::Drivers& drivers);
+void add_limits(CLI::App& app, runtime::Drivers& drivers);
 void add_import(CLI::App& app);
 void add_emit(CLI::App& app, runtime::Drivers& drivers);
 void add_export(CLI::App& app, runtime::Drivers& drivers);

@@ -268,8 +268,30 @@ planner::Machine measure(const DevicesArguments& flags) {
     return machine;
 }
 
+// Of a run on several hosts: every rank measures its own, one after the other, as several may be
+// on one machine; what they then say of their devices has these rates.
+void measure_hosts(const DevicesArguments& flags) {
+    DevicesArguments own = flags;
+    own.plan.devices.clear();
+    own.output.clear();
+    runtime::HostJob& job = *host_job();
+    for (int r = 0; r < job.size(); ++r) {
+        std::string objection;
+        if (r == job.rank()) try {
+                measure(own);
+            } catch (const Cancelled&) {
+                throw;
+            } catch (const Error& error) {
+                objection = error.what();
+            }
+        job.vote(objection);
+    }
+}
+
 void run_devices(const DevicesArguments& flags) {
     if (flags.catalogue) return print_catalogue(flags.json);
+    const bool on_hosts = flags.measure && host_job();
+    if (on_hosts) measure_hosts(flags);
     if (follows({}, flags.drivers)) return;
     PlanFlags plan = flags.plan;
     if (!host_job() && plan.devices.empty() && plan.machine_file.empty()) {
@@ -277,10 +299,10 @@ void run_devices(const DevicesArguments& flags) {
         plan.devices = gpus.empty() ? "host" : gpus + ",host";
     }
     planner::Machine machine =
-        flags.measure ? measure(flags) : machine_from_flags(plan, {}, flags.drivers);
+        flags.measure && !on_hosts ? measure(flags) : machine_from_flags(plan, {}, flags.drivers);
     std::vector<std::string> chosen_by;
     std::vector<Absent> absent = absent_kinds(flags.drivers, chosen_by);
-    if (!flags.output.empty() && !flags.measure) {
+    if (!flags.output.empty() && (!flags.measure || on_hosts)) {
         std::string json = planner::machine_to_json(machine) + "\n";
         write_file("-o", flags.output, json);
     }

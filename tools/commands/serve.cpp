@@ -14,6 +14,7 @@
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/hosts.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/serving.h"
@@ -110,6 +111,10 @@ void raise_descriptor_limit() {
 void run_serve(ServeArguments flags) {
     raise_descriptor_limit();
     if (follows(flags.run, flags.drivers)) return;
+    note_threads(flags.run);
+    flags.server.port = static_cast<uint16_t>(flags.port);
+    // One that cannot be had is told before a model is loaded, which may take minutes.
+    serve::HttpServer(flags.server.host, flags.server.port, {}, {});
     TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "serve", "serve");
     serve::ServedModel served = served_model(flags, text);
     if (!text.model.plan && flags.plan.batch == 0) flags.plan.batch = kDefaultBatch;
@@ -127,8 +132,9 @@ void run_serve(ServeArguments flags) {
     runtime::SessionRunner runner(*session);
     runtime::Engine engine(plan, runner, served.tokenizer, options);
     const EndSignals signals;
-    flags.server.port = static_cast<uint16_t>(flags.port);
-    flags.server.plan_json = [&plan] { return planner::plan_to_json(plan); };
+    flags.server.plan_json = [&plan] {
+        return planner::plan_to_json(plan, spell_for_command_line);
+    };
     flags.server.plan_page = [&plan] { return inspection_page(inspect_plan(plan)); };
     serve::Server server(engine, plan, served, flags.server);
     if (!engine.runs_alone().empty()) say("{}\n", engine.runs_alone());

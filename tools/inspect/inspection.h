@@ -3,15 +3,18 @@
 // is placed on devices, what fills their memory, where a pass spends its time, and the kernels that
 // it launches. In: a sound plan. Out: plain values; the text, the JSON and the page are views of
 // them. Nothing is compiled or run: times are the plan's predictions, kernels those that codegen
-// writes for it.
+// writes for it. With the trace of a run, what that measured is beside them.
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "codegen/kernel/occupancy.h"
 #include "planner/plan/plan.h"
+#include "planner/view/plan_csv.h"
+#include "tools/inspect/measured.h"
 
 namespace cleave::tools {
 
@@ -83,6 +86,7 @@ struct Inspection {
     std::vector<std::string> no_kernels;  // devices without, and why: "sim:x: ..."
     std::vector<KernelText> texts;        // in order of first use
     std::array<std::vector<int>, 2> step_texts;  // decode, prefill; by step: of texts, -1: none
+    std::optional<Measured> measured;            // of a run of the plan, where there is a trace
 };
 
 // The plan must outlive the result.
@@ -93,5 +97,8 @@ std::string inspection_text(const Inspection& inspection, int width, bool color)
 // Schema tools/schema/inspect.schema.json.
 std::string inspection_json(const Inspection& inspection, int indent = 2,  // -1: one line
                             const Inspection* against = nullptr);
+// "layers", "memory", "kernels", the plan's own tables, and with a trace "measured" and
+// "differences", as CSV.
+std::vector<planner::NamedTable> inspection_tables(const Inspection& inspection);
 
 }  // namespace cleave::tools

@@ -27,6 +27,7 @@ std::string inspection_page(const Inspection& inspection, const PageExtras& extr
     Json tree = packed_tree(inspection);
     tree["page"] = page_data(inspection);
     if (extras.against) tree["against"] = packed_tree(*extras.against);
+    if (!extras.difference.is_null()) tree["difference"] = extras.difference;
     if (!extras.sweep.is_null()) tree["sweep"] = extras.sweep;
     const std::string data = tree.dump(-1, ' ', false, Json::error_handler_t::replace);
     // "</script" and "<!--" inside of it would end or change the element: JSON lets a slash and any

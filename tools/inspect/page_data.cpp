@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/ask/room.h"
 #include "planner/plan/plan_queries.h"
 #include "tools/inspect/inspection_tree.h"
 
@@ -139,6 +140,20 @@ Json kv_block_bytes(const Plan& plan) {
     return list;
 }
 
+// How far this placement reaches; null without a KV cache. A device is null where no memory ends
+// it.
+Json room_json(const Plan& plan) {
+    const Room room = room_of(plan);
+    if (!room.has_kv()) return nullptr;
+    const auto name = [&](DeviceId id) {
+        return id.valid() ? Json(plan.machine.device(id).name) : Json();
+    };
+    return {{"kv_tokens", room.kv_tokens},         {"kv_bound", name(room.kv_bound)},
+            {"max_sequences", room.max_sequences}, {"sequences_bound", name(room.sequences_bound)},
+            {"max_context", room.max_context},     {"context_bound", name(room.context_bound)},
+            {"positions", room.positions}};
+}
+
 }  // namespace
 
 Json page_data(const Inspection& inspection) {
@@ -158,6 +173,7 @@ Json page_data(const Inspection& inspection) {
             {"machine", machine},
             {"kv_block_bytes", kv_block_bytes(plan)},
             {"links", links},
+            {"room", room_json(plan)},
             {"values", values_json(plan)},
             {"weights", weights_json(plan)},
             {"step_kernels", step_texts},

@@ -16,6 +16,7 @@ nlohmann::ordered_json page_data(const Inspection& inspection);
 // What a page shows beside one plan.
 struct PageExtras {
     const Inspection* against = nullptr;  // another plan; not owned
+    nlohmann::ordered_json difference;    // from this to that (tools/schema/diff.schema.json)
     nlohmann::ordered_json sweep;         // tools/schema/sweep.schema.json, or null
 };
 

@@ -55,6 +55,10 @@ function drawAgainst() {
     if (!other) return;
     at("against").hidden = false;
     const body = at("against-body"), a = headline(data), b = headline(other);
+    if (data.difference) {
+        element("p", body, data.difference.answer).className = "ends";
+        for (const d of data.difference.asked) element("p", body, d.what + ": " + d.a + " → " + d.b, "dim");
+    }
     const head = element("div", body, undefined, "two head");
     element("span", head);
     element("b", head, "this: " + a.p.model + ", " + plural(a.p.devices.length, "device"));

@@ -40,10 +40,13 @@ function growth(axis) {
     const ends = plan.devices.map((d, i) => ({name: d.name, ...kvOf(d, i)}));
     const least = ends.reduce((a, b) => b.most < a.most ? b : a);
     const per = axis === "sequences" ? w.context : Math.max(w.batch, 1);
+    const exact = extra.room, bound = exact && (axis === "sequences" ? exact.sequences_bound : exact.context_bound);
     const rounded = n => axis === "sequences" ? n : Math.floor(n / pool.block_tokens) * pool.block_tokens;
-    const end = rounded(Math.floor(Math.min(pool.bound_tokens, least.most) / Math.max(per, 1)));
+    // The planner's own figure, exact to the byte; without it what the KV cache alone gives.
+    const end = exact ? (axis === "sequences" ? exact.max_sequences : exact.max_context)
+                      : rounded(Math.floor(Math.min(pool.bound_tokens, least.most) / Math.max(per, 1)));
     const now = axis === "sequences" ? w.batch : w.context;
-    return {axis, per, end, now, bound: pool.bound_by, ends};
+    return {axis, per, end, now, bound: bound || pool.bound_by, ends};
 }
 function niceSteps(end, now) {
     const out = new Set([now, end]), step = Math.max(1, roundStep(end * 1.18 / 9));
@@ -55,7 +58,7 @@ function drawGrowth(parent, axis) {
     const box = element("div", parent, undefined, "growth");
     element("h3", box, axis === "sequences" ? "Over sequences, each of " + count(w.context) + " tokens"
                                             : "Over context, of " + plural(w.batch, "sequence"));
-    const limit = axis === "context" && extra.config.max_positions > 0 ? extra.config.max_positions : Infinity;
+    const positions = extra.room ? extra.room.positions : extra.config.max_positions, limit = axis === "context" && positions > 0 ? positions : Infinity;
     const end = Math.min(g.end, limit);
     const words = end === limit && limit < g.end
         ? "It ends at " + count(limit) + " tokens: the model's positions. Memory would hold " + count(g.end) + "."
@@ -117,7 +120,7 @@ function drawMemory() {
     if (pool !== null) {
         element("div", body, undefined, "growths").id = "growths";
         drawRoom();
-        element("p", body, "The bars grow by the KV cache alone: everything else is as in this plan" +
+        element("p", body, "Where it ends is exact; the bars between grow by the KV cache alone, all else as in this plan" +
             (state.device === null ? "; a selected device is shown in place of the one that ends first." : "."), "dim");
         drawEnds(body);
     }

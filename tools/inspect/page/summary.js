@@ -37,26 +37,24 @@ function drawTiles() {
     const full = tile("fits, " + share(needed(fullest) / Math.max(fullest.memory_bytes, 1)), "memory, the fullest device",
                       bytes(needed(fullest)) + " of " + bytes(fullest.memory_bytes) + ", " + fullest.name);
     full.append(bar([["used", needed(fullest), "var(--mark)", ""]], fullest.memory_bytes, "memory of " + fullest.name));
-    if (pool !== null) {
-        const block = Math.max(w.context, 1);
-        tile(plural(Math.floor(pool.bound_tokens / block), "sequence"), "room at context " + count(w.context),
-             count(pool.bound_tokens) + " tokens of KV; ends on " + pool.bound_by);
-    }
+    if (pool !== null && extra.room)
+        tile(plural(extra.room.max_sequences, "sequence"), "room at context " + count(w.context),
+             count(extra.room.kv_tokens) + " tokens of KV" + (extra.room.sequences_bound ? "; ends on " + extra.room.sequences_bound : ""));
     const moved = plan.links.reduce((sum, l) => sum + l.bytes_per_token, 0);
     if (plan.devices.length > 1) tile(bytes(moved * w.batch), "between devices, a pass", w.batch > 1 ? bytes(moved) + " a sequence" : "decode");
 }
 
-// ---- Room, in words
+// ---- Room, in words: how far this placement reaches
 function roomSentences() {
-    const out = [];
-    if (pool === null) return out;
-    const context = Math.max(w.context, 1), most = Math.floor(pool.bound_tokens / context);
-    out.push("The KV cache has " + count(pool.tokens) + " tokens: " + plural(pool.sequences, "sequence") + " of " + count(w.context) +
-             ". Its devices have room for " + count(pool.bound_tokens) + ": " + plural(most, "sequence") + " of " + count(w.context) +
-             (w.batch > 0 ? ", or " + count(w.batch) + " of " + count(Math.floor(pool.bound_tokens / w.batch)) : "") +
-             "; " + pool.bound_by + " ends first.");
-    if (extra.config.max_positions > 0) out.push("The model has " + count(extra.config.max_positions) + " positions.");
-    return out;
+    const room = extra.room;
+    if (pool === null || !room) return [];
+    const on = device => device ? ", then " + device + " is full" : "";
+    const context = room.positions > 0 && room.max_context > room.positions
+        ? count(room.positions) + " tokens, the model's positions; memory would hold " + count(room.max_context)
+        : count(room.max_context) + " tokens" + on(room.context_bound);
+    return ["At context " + count(w.context) + " " + plural(room.max_sequences, "sequence") + on(room.sequences_bound) + ".",
+            "With " + plural(w.batch, "sequence") + " a context of " + context + ".",
+            "The KV cache has " + count(pool.tokens) + " tokens and could have " + count(room.kv_tokens) + "."];
 }
 
 // ---- Alternatives: bars of what the search makes best, with the bound as a line across. For throughput tokens/s, more is better;
