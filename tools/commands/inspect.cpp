@@ -58,17 +58,20 @@ void add_inspect(CLI::App& app, runtime::Drivers& drivers) {
         "inspect", "show a plan in detail: layers, steps, memory, transfers, kernels");
     add_model_flags(*command, flags->model);
     add_plan_flags(*command, flags->plan);
-    command->add_option("--html", flags->html,
-                        "write one HTML page, with a timeline, instead of text");
-    command->add_option("--trace", flags->trace,
-                        "what a run of this plan measured (run --trace FILE), beside the "
-                        "prediction: where they differ most, and why");
+    command
+        ->add_option("--html", flags->html, "write one HTML page, with a timeline, instead of text")
+        ->type_name("FILE");
+    command
+        ->add_option("--trace", flags->trace,
+                     "what a run of this plan measured (run --trace FILE), beside the prediction: "
+                     "where they differ most, and why")
+        ->type_name("FILE.json");
     add_csv_flags(
         *command, flags->csv,
         {"layers", "memory", "kernels", "devices", "steps", "links", "measured", "differences"});
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->footer(
-        "Example: cleave inspect llama-3-8b --devices sim:h100[0-3] --tp 2 --pp 2 --html "
+        "Example: cleave inspect llama-3-8b --devices 'sim:h100[0-3]' --tp 2 --pp 2 --html "
         "plan.html");
     command->callback([flags] { run_inspect(*flags); });
 }
