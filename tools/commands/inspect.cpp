@@ -152,19 +152,28 @@ void add_inspect(CLI::App& app, runtime::Drivers& drivers) {
         "inspect", "show a plan in detail: layers, steps, memory, transfers, kernels");
     add_model_flags(*command, flags->model);
     add_plan_flags(*command, flags->plan);
-    command->add_option("--html", flags->html,
-                        "write one HTML page to look at and click, instead of text");
-    command->add_option("--trace", flags->trace,
-                        "what a run of this plan measured (run --trace FILE), beside the "
-                        "prediction: where they differ most, and why");
-    command->add_option("--against", flags->against,
-                        "another .plan file: --html and --json show it beside this plan");
-    command->add_option("--sweep", flags->sweep,
-                        "what `cleave plan --sweep ... --json` printed: a picture in the page");
+    command
+        ->add_option("--html", flags->html,
+                     "write one HTML page to look at and click, instead of text")
+        ->type_name("FILE");
+    command
+        ->add_option("--trace", flags->trace,
+                     "what a run of this plan measured (run --trace FILE), beside the prediction: "
+                     "where they differ most, and why")
+        ->type_name("FILE.json");
+    command
+        ->add_option("--against", flags->against,
+                     "another .plan file: --html and --json show it beside this plan")
+        ->type_name("FILE.plan");
+    command
+        ->add_option("--sweep", flags->sweep,
+                     "what `cleave plan --sweep ... --json` printed: a picture in the page")
+        ->type_name("FILE.json");
     command
         ->add_option("--svg", flags->svg,
                      "[grid=|machine=]FILE: layers and devices, or the machine with its links, as "
                      "an SVG picture; without a word both; repeatable")
+        ->type_name("FILE")
         ->allow_extra_args(false);
     add_csv_flags(
         *command, flags->csv,

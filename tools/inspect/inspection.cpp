@@ -279,6 +279,17 @@ void add_texts(const codegen::Program& program, bool is_prefill,
                 text_of(program, program.kernels[static_cast<size_t>(i.kernel)], known, out.texts);
 }
 
+// The last names of the projections that a step computes, "q_proj" of "layers.3.q_proj", each once.
+void add_operators(const Plan& plan, const Compute& compute, std::vector<std::string>& names) {
+    for (const OpId id : compute.ops) {
+        const importer::Op& op = plan.graph.op(id);
+        if (op.kind != importer::OpKind::kLinear) continue;
+        std::string name = op.name.substr(op.name.rfind('.') + 1);
+        if (std::find(names.begin(), names.end(), name) == names.end())
+            names.push_back(std::move(name));
+    }
+}
+
 // The kernels of one device's Program, with the facts that its steps have of each launch.
 void add_kernels(const Plan& plan, DeviceId device, bool is_prefill,
                  const codegen::Program& program, std::vector<KernelUse>& out) {
@@ -315,6 +326,7 @@ void add_kernels(const Plan& plan, DeviceId device, bool is_prefill,
         ++use.launches;
         if (!i.step.valid()) continue;
         const Step& step = phase.steps[i.step.index()];
+        if (const Compute* compute = step.compute()) add_operators(plan, *compute, use.operators);
         // What prepares activations leaves the time to the product behind it.
         if (step.compute() && &i != &all.back() && (&i + 1)->step == i.step) continue;
         if (!priced.insert(i.step).second) continue;

@@ -59,6 +59,7 @@ struct KernelUse {
     bool is_prefill = false;
     std::string name, arch;
     std::vector<std::string> fused;
+    std::vector<std::string> operators;  // its projections' last names: "q_proj", "down_proj"
     int64_t launches = 0;
     int64_t predicted_ns = 0;  // of all launches together; a step of several counts for its first
     int64_t bytes =

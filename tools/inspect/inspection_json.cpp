@@ -90,6 +90,7 @@ Json kernels_json(const Inspection& inspection) {
                   {"arch", k.arch},
                   {"phase", k.is_prefill ? "prefill" : "decode"},
                   {"fused", k.fused},
+                  {"operators", k.operators},
                   {"launches", k.launches},
                   {"predicted_us", us(k.predicted_ns)},
                   {"bytes", k.bytes},
