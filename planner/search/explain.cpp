@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "planner/analysis/work.h"
+#include "planner/plan/text_table.h"
 #include "planner/search/shapes_beside.h"
 
 namespace cleave::planner {
@@ -69,7 +70,7 @@ std::string binding_constraint(const Plan& plan) {
     double total = 0;
     for (double p : parts) total += p;
     auto most = static_cast<size_t>(std::max_element(parts.begin(), parts.end()) - parts.begin());
-    return fmt::format("{} on {}: {:.0f} % of its time for a token", kNames[most], device.name,
+    return fmt::format("{} on {}: {:.0f} % of its time in a decode pass", kNames[most], device.name,
                        total > 0 ? 100 * parts[most] / total : 0.0);
 }
 
@@ -182,9 +183,8 @@ void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Pla
     for (const Scored& s : scored)
         if (s.refused.empty() &&
             s.proposal->devices_used == static_cast<int>(plan.machine.devices.size())) {
-            reason +=
-                fmt::format(": {} over every device takes {:.3f} ms a token instead of {:.3f}",
-                            s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
+            reason += fmt::format(": {} over every device takes {:.3f} ms instead of {:.3f}",
+                                  s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
             break;
         }
     plan.why.binding += fmt::format("; unused: {} ({})", listed(unused), reason);
@@ -234,12 +234,10 @@ void cuts(const Plan& plan, std::vector<std::string>& lines) {
                 bytes += step.link_bytes.at(decode_point(plan.workload));
                 ++count;
             }
-        lines.push_back(
-            fmt::format("between {} and {}: {} bytes a token in {} transfer{}, {:.1f} us",
-                        plan.graph.op(plan.stages[s - 1].last_op).name,
-                        plan.graph.op(plan.stages[s].first_op).name,
-                        bytes / std::max<int64_t>(1, plan.workload.batch), count,
-                        count == 1 ? "" : "s", static_cast<double>(ns) / 1e3));
+        lines.push_back(fmt::format("between {} and {}: {} in a decode pass, in {}, {}",
+                                    plan.graph.op(plan.stages[s - 1].last_op).name,
+                                    plan.graph.op(plan.stages[s].first_op).name, bytes_text(bytes),
+                                    count_text(count, "transfer"), time_text(ns)));
     }
 }
 

@@ -11,9 +11,9 @@
 
 #include "planner/cost/published_classes.h"
 #include "planner/machine/catalogue.h"
+#include "planner/machine/device_names.h"
 #include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
-#include "planner/view/step_words.h"
 
 namespace cleave::planner {
 namespace {

@@ -58,8 +58,9 @@ void expect_refused(const std::vector<std::string>& arguments,
 }  // namespace
 
 TEST_CASE("every command's help shows a worked example", "[tools]") {
-    for (const char* command : {"run", "serve", "chat", "plan", "inspect", "export", "check",
-                                "import", "emit", "devices", "model", "convert", "doctor"}) {
+    for (const char* command :
+         {"run", "serve", "chat", "plan", "inspect", "export", "check", "import", "emit", "devices",
+          "model", "convert", "doctor", "cache", "help", "completion", "man"}) {
         CommandResult r = run_cleave({command, "--help"});
         INFO(command);
         CHECK(r.exit_code == 0);

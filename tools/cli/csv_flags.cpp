@@ -28,14 +28,17 @@ std::string table_file(const CsvFlags& flags, const std::string& table) {
 }  // namespace
 
 void add_csv_flags(CLI::App& command, CsvFlags& flags, const std::vector<std::string>& tables) {
-    command.add_option("--csv", flags.path,
-                       "write a table as CSV: FILE, or - for standard output; a folder (DIR/): all "
-                       "tables, NAME.csv each");
+    command
+        .add_option("--csv", flags.path,
+                    "write a table as CSV: FILE, or - for standard output; a folder (DIR/): all "
+                    "tables, NAME.csv each")
+        ->type_name("FILE");
     command
         .add_option("--table", flags.table,
                     fmt::format("which of {}; default: {}, or all into a folder",
                                 fmt::join(tables, ", "), tables.front()))
-        ->check(CLI::IsMember(tables));
+        ->check(CLI::IsMember(tables))
+        ->type_name("NAME");
 }
 
 void check_csv_flags(const CsvFlags& flags, bool json) {

@@ -28,7 +28,7 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
     std::vector<planner::DeviceId> chosen;
     std::string known;
     for (const planner::DeviceInfo& d : all.devices) known += (known.empty() ? "" : ", ") + d.name;
-    for (const planner::DeviceSpec& spec : planner::parse_devices(text)) {
+    for (const planner::DeviceSpec& spec : planner::parse_devices(text, true)) {
         auto found =
             std::find_if(all.devices.begin(), all.devices.end(),
                          [&](const planner::DeviceInfo& d) { return d.name == spec.text; });
@@ -157,13 +157,37 @@ planner::Case case_from_flags(LoadedModel model, const PlanFlags& flags, const R
     return asked;
 }
 
+namespace {
+
+// The pass of the planner that has run, on a terminal, until the plan is made or refused.
+class PlanningLine {
+public:
+    explicit PlanningLine(planner::PassControl& control) {
+        if (control.note || !stderr_is_terminal()) return;
+        control.note = [](const planner::PassNote& note) {
+            redraw_line(fmt::format("planning: {} is done", note.pass));
+        };
+        is_shown_ = true;
+    }
+    ~PlanningLine() {
+        if (is_shown_) redraw_line("");
+    }
+    PlanningLine(const PlanningLine&) = delete;
+    PlanningLine& operator=(const PlanningLine&) = delete;
+
+private:
+    bool is_shown_ = false;
+};
+
+}  // namespace
+
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
                               const planner::Workload& workload, runtime::Drivers& drivers,
                               const planner::PassControl& control) {
     if (model.plan) {
         if (changes_a_plan(flags))
             throw UserError(
-                "a .plan file is executed as it is: make a new plan from the model to change "
+                "a plan file is executed as it is: make a new plan from the model to change "
                 "devices, shape, batch, "
                 "context or dtype");
         planner::verify_plan(*model.plan);
@@ -171,8 +195,10 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
         return std::move(*model.plan);
     }
     const planner::Case asked = case_from_flags(std::move(model), flags, run, workload, drivers);
+    planner::PassControl watched = control;
+    const PlanningLine line(watched);
     planner::Plan plan =
-        planner::make_plan(asked.graph, asked.machine, asked.workload, asked.options, control);
+        planner::make_plan(asked.graph, asked.machine, asked.workload, asked.options, watched);
     if (flags.no_metis) plan.why.metis += " (--no-metis)";
     return plan;
 }

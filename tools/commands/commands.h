@@ -30,5 +30,9 @@ void add_doctor(CLI::App& app, runtime::Drivers& drivers);
 void add_cache(CLI::App& app);
 void add_serve(CLI::App& app, runtime::Drivers& drivers);
 void add_chat(CLI::App& app, runtime::Drivers& drivers);
+// Of the commands that are in `app` when theirs is carried out.
+void add_completion(CLI::App& app);
+void add_man(CLI::App& app);
+void add_help(CLI::App& app);  // tools/cli/arguments.h carries it out
 
 }  // namespace cleave::tools

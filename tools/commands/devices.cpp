@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -166,8 +165,7 @@ void print_links(const planner::Machine& machine) {
         row.insert(row.end(), cells[from].begin(), cells[from].end());
         table.row(std::move(row));
     }
-    const int all_columns = std::numeric_limits<int>::max();
-    show("\n{}", table.text(all_columns));
+    show("\n{}", table.text(0));
     for (const auto& [kind, latency] : latencies)
         show("latency of {}: {}{}\n", planner::link_kind_name(kind),
              planner::time_text(latency.first),
@@ -318,15 +316,22 @@ void add_devices(CLI::App& app, runtime::Drivers& drivers) {
     auto flags = std::make_shared<DevicesArguments>(DevicesArguments{.drivers = drivers});
     CLI::App* command = app.add_subcommand(
         "devices", "list devices, links and limits, and what was not found and why");
-    command->add_option("--devices", flags->plan.devices,
-                        "devices to describe; default: those found, host among them");
-    command->add_option("--fabric", flags->plan.fabric,
-                        "what joins the nodes of sim: devices: " + planner::fabric_names());
+    command
+        ->add_option("--devices", flags->plan.devices,
+                     "devices to describe; default: those found, host among them")
+        ->type_name("LIST");
+    command
+        ->add_option("--fabric", flags->plan.fabric,
+                     "what joins the nodes of sim: devices: " + planner::fabric_names())
+        ->type_name("NAME");
     command->add_flag("--catalogue", flags->catalogue,
                       "list the devices, networks and models that are known by name, with sources");
-    command->add_option("--machine", flags->plan.machine_file, "describe a machine file");
-    command->add_option("-o,--output", flags->output,
-                        "write the machine as JSON, to edit and to plan with --machine");
+    command->add_option("--machine", flags->plan.machine_file, "describe a machine file")
+        ->type_name("FILE.json");
+    command
+        ->add_option("-o,--output", flags->output,
+                     "write the machine as JSON, to edit and to plan with --machine")
+        ->type_name("FILE.json");
     command->add_flag(
         "--measure", flags->measure,
         "measure this host with Cleave's own kernels (some seconds, all cores); kept in -o FILE "
@@ -334,7 +339,7 @@ void add_devices(CLI::App& app, runtime::Drivers& drivers) {
         "--machine, or without -o in ~/.config/cleave/host.json, where later commands find it");
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->footer(
-        "Example: cleave devices --devices sim:h100[0-7] -o eight-h100.json\n"
+        "Example: cleave devices --devices 'sim:h100[0-7]' -o eight-h100.json\n"
         "         cleave devices --measure");
     command->callback([flags] { run_devices(*flags); });
 }

@@ -12,6 +12,7 @@
 #include "runtime/engine/forecast.h"
 #include "tools/cli/csv_flags.h"
 #include "tools/cli/files.h"
+#include "tools/cli/groups.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
@@ -153,27 +154,42 @@ void add_plan(CLI::App& app, runtime::Drivers& drivers) {
     CLI::App* command = app.add_subcommand("plan", "decide what runs where, prove it and show it");
     add_model_flags(*command, flags->model, false);
     add_plan_flags(*command, flags->plan);
-    command->add_option("-o,--output", flags->output, "write the plan to FILE.plan");
+    command->add_option("-o,--output", flags->output, "write the plan to FILE.plan")
+        ->type_name("FILE.plan");
     command->add_flag("--json", flags->json, "JSON on standard output");
     add_csv_flags(*command, flags->csv, {"devices", "steps", "links"});
     command->add_flag("--steps", flags->all_steps, "print every step of both phases");
-    command->add_flag("--pass-times", flags->pass_times,
-                      "print each pass of the planner with its time on standard error");
+    command
+        ->add_flag("--pass-times", flags->pass_times,
+                   "print each pass of the planner with its time on standard error")
+        ->group(kForExperts);
     add_serve_flags(*command, flags->serve, "--serve", "predict how the plan serves requests");
     command
-        ->add_option("--sweep", flags->sweep,
-                     "AXIS=VALUE,VALUE,...: plan each combination; repeatable; axes are " +
-                         planner::sweep_axes())
-        ->allow_extra_args(false);
-    command->add_option("--cost-graph", flags->cost_graph,
-                        "plan a bare graph of costs (JSON) instead of a model");
+        ->add_option(
+            "--sweep", flags->sweep,
+            "plan each combination, as a table; may be repeated; axes are " + planner::sweep_axes())
+        ->type_name("AXIS=VALUE,...")
+        ->allow_extra_args(false)
+        ->group(kPlanGroup);
+    command
+        ->add_option("--cost-graph", flags->cost_graph,
+                     "plan a bare graph of costs instead of a model")
+        ->type_name("FILE.json")
+        ->group(kForExperts);
     CLI::Option* contiguous =
-        command->add_flag("--contiguous", flags->contiguous,
-                          "of a cost graph: devices in an order that every edge follows");
+        command
+            ->add_flag("--contiguous", flags->contiguous,
+                       "of a cost graph: devices in an order that every edge follows; the "
+                       "default")
+            ->group(kForExperts);
     command->add_flag("--non-contiguous", flags->non_contiguous, "of a cost graph: any assignment")
-        ->excludes(contiguous);
-    command->add_option("--time-limit", flags->time_limit, "seconds of the non-contiguous search")
-        ->check(CLI::PositiveNumber);
+        ->excludes(contiguous)
+        ->group(kForExperts);
+    command
+        ->add_option("--time-limit", flags->time_limit, "of the non-contiguous search; default: 10")
+        ->type_name("SECONDS")
+        ->check(CLI::PositiveNumber)
+        ->group(kForExperts);
     command->footer(
         "Example: cleave plan llama-3-70b --devices 'sim:h100[0-3]' --objective throughput\n"
         "         cleave plan llama-3-70b --devices 'sim:h100[0-7]' --sweep devices=1,2,4,8 "

@@ -7,6 +7,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/generate/logprobs.h"
 #include "tools/cli/files.h"
+#include "tools/cli/groups.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
 #include "tools/commands/commands.h"
@@ -105,6 +106,65 @@ void run(const RunArguments& flags) {
     run_generate(flags, ready);
 }
 
+void add_text_flags(CLI::App& command, RunArguments& flags) {
+    command.add_option("input", flags.input, "-: the prompt is standard input")
+        ->check(CLI::IsMember({"-"}));
+    add_prompt_flags(command, flags.prompt);
+    command
+        .add_option("--max-new-tokens", flags.max_new_tokens,
+                    "tokens to generate; default: 128, or what the context leaves")
+        ->check(whole_number(1, 1 << 30))
+        ->group(kTextGroup);
+    command.add_option("--stop", flags.stop, "text that ends a sequence; may be repeated")
+        ->allow_extra_args(false)
+        ->group(kTextGroup);
+    add_sampling_flags(command, flags.sampling);
+    command
+        .add_option("--logprobs", flags.logprobs,
+                    "with --json: log-probabilities of new tokens, and of N most likely ones at "
+                    "each")
+        ->check(whole_number(0, runtime::kMostTopLogprobs))
+        ->group(kForExperts);
+    command.add_flag("--ignore-eos", flags.ignore_eos, "go on after end-of-sequence tokens")
+        ->group(kForExperts);
+}
+
+void add_result_flags(CLI::App& command, RunArguments& flags) {
+    command.add_flag("--json", flags.json, "JSON on standard output");
+    command
+        .add_flag("--check{host}", flags.check,
+                  "compare logits with one host device in the same types; --check=f32: with the "
+                  "model in f32, and say what narrow types cost")
+        ->check(CLI::IsMember({kCheckHost, kCheckF32}));
+    command.add_option("--score", flags.score_file, "print the perplexity of a text file instead")
+        ->type_name("FILE");
+    command.add_option("--trace", flags.trace, "write what ran when, for Perfetto")
+        ->type_name("FILE.json");
+    command
+        .add_option("--dump-logits", flags.dump_logits,
+                    "write f32 logits of each prompt token, then of each new token but the last")
+        ->type_name("FILE")
+        ->group(kForExperts);
+    add_tensor_flags(command, flags.tensors);
+    add_serve_flags(command, flags.serve, kServeTrace,
+                    "serve requests and compare with the plan's prediction");
+    command
+        .add_flag("--step-by-step", flags.step_by_step,
+                  "GPUs: wait after each step, so that one that fails is named")
+        ->group(kForExperts);
+    command
+        .add_option("--gpu-compiler", flags.gpu_compiler,
+                    "nvrtc, hiprtc or clang, as of 'emit'; simt: for a driver library whose cards "
+                    "the CPU imitates")
+        ->check(CLI::IsMember({"nvrtc", "hiprtc", "clang", "simt"}))
+        ->group(kForExperts);
+    command
+        .add_option("--simt-seed", flags.run.simt_seed,
+                    "simt devices: threads of a block run in an order drawn from this number, the "
+                    "same for the same number; default: by index")
+        ->group(kForExperts);
+}
+
 }  // namespace
 
 void add_run(CLI::App& app, runtime::Drivers& drivers) {
@@ -112,69 +172,18 @@ void add_run(CLI::App& app, runtime::Drivers& drivers) {
     CLI::App* command =
         app.add_subcommand("run", "import, plan, compile and run a model in one go");
     add_model_flags(*command, flags->model);
-    command->add_option("input", flags->input, "-: the prompt is standard input")
-        ->check(CLI::IsMember({"-"}));
-    command->add_option("--prompt", flags->prompt.prompts, "text to continue; repeated: a batch")
-        ->allow_extra_args(false);
-    command
-        ->add_option("--input-ids", flags->prompt.input_ids,
-                     "token ids 1,2,3 to continue; repeated: a batch")
-        ->allow_extra_args(false);
-    command
-        ->add_option("--max-new-tokens", flags->max_new_tokens,
-                     "tokens to generate; default 128, or what the context leaves")
-        ->check(whole_number(1, 1 << 30));
-    add_sampling_flags(*command, flags->sampling);
-    command
-        ->add_option(
-            "--logprobs", flags->logprobs,
-            "with --json: log-probabilities of new tokens, and of N most likely ones at each")
-        ->check(whole_number(0, runtime::kMostTopLogprobs));
-    command->add_option("--stop", flags->stop, "text that ends a sequence; may be repeated")
-        ->allow_extra_args(false);
-    command->add_flag("--ignore-eos", flags->ignore_eos, "go on after end-of-sequence tokens");
-    command->add_flag("--chat", flags->prompt.chat,
-                      "put the prompt into the tokenizer's chat template");
-    command->add_option(
-        "--tokenizer", flags->prompt.tokenizer,
-        "tokenizer.json, tokenizer.model, or their folder; default: beside the model");
-    command->add_option("--score", flags->score_file,
-                        "print the perplexity of a text file instead");
-    command->add_option(
-        "--dump-logits", flags->dump_logits,
-        "write f32 logits of each prompt token, then of each new token but the last");
-    command
-        ->add_option("--tensor", flags->tensors.tensors,
-                     "NAME=FILE.npy: an input of a graph that is no language model; repeated")
-        ->allow_extra_args(false);
-    command->add_option("--output-dir", flags->tensors.output_dir,
-                        "folder for such a graph's outputs, NAME.npy each");
-    command->add_option("--trace", flags->trace, "write what ran when, for Perfetto");
-    add_serve_flags(*command, flags->serve, kServeTrace,
-                    "serve requests and compare with the plan's prediction");
-    command->add_flag("--step-by-step", flags->step_by_step,
-                      "GPUs: wait after each step, so that one that fails is named");
-    command
-        ->add_option("--gpu-compiler", flags->gpu_compiler,
-                     "nvrtc, hiprtc or clang, as of 'emit'; simt: for a driver library whose cards "
-                     "the CPU imitates")
-        ->check(CLI::IsMember({"nvrtc", "hiprtc", "clang", "simt"}));
-    command->add_option("--simt-seed", flags->run.simt_seed,
-                        "simt devices: threads of a block run in an order drawn from this number, "
-                        "the same for the same number; default: by index");
-    command
-        ->add_flag("--check{host}", flags->check,
-                   "compare logits with one host device in the same types; --check=f32: with the "
-                   "model in f32, and say what narrow types cost")
-        ->check(CLI::IsMember({kCheckHost, kCheckF32}));
-    command->add_flag("--json", flags->json, "JSON on standard output");
+    add_text_flags(*command, *flags);
+    add_result_flags(*command, *flags);
     add_plan_flags(*command, flags->plan);
     add_run_flags(*command, flags->run);
     command->footer(
-        "Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon "
-        "a time\"");
+        "Example: cleave run models/bundled --devices 'host[0-3]' --tp 2 --pp 2 --prompt \"Once "
+        "upon a time\"\n"
+        "         echo \"Once upon a time\" | cleave run models/bundled -");
     command->callback([flags] {
-        if (!flags->input.empty()) flags->prompt.prompts.push_back(text_of_input());
+        if (!flags->input.empty()) flags->prompt.files.push_back(flags->input);
+        read_prompt_files(flags->prompt);
+        draw_seed(flags->sampling);
         run(*flags);
     });
 }

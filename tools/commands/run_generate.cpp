@@ -7,10 +7,10 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/machine/device_names.h"
 #include "planner/plan/text_table.h"
 #include "planner/plan/used_devices.h"
 #include "planner/view/basis.h"
-#include "planner/view/step_words.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"
 #include "tools/cli/files.h"
@@ -243,6 +243,7 @@ void run_generate(const RunArguments& flags, Ready& ready) {
     if (!flags.trace.empty()) write_trace(flags, opened.plans[0], *opened.sessions[0]);
     if (flags.json) {
         Json json = result_json(opened, ready.prompts, result, texts);
+        if (flags.sampling.seed) json["seed"] = *flags.sampling.seed;
         LogitDifference difference;
         if (!flags.check.empty()) {
             difference = host_difference(flags, plan, ready.prompts, options, result);
@@ -259,6 +260,7 @@ void run_generate(const RunArguments& flags, Ready& ready) {
             ready.tokenizer ? texts[i]
                             : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ","))));
     print_summary(opened, ready.prompts, result);
+    say_seed(flags.sampling);
     if (!flags.check.empty()) {
         const LogitDifference difference =
             host_difference(flags, plan, ready.prompts, options, result);

@@ -1,8 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/errors.h"
@@ -10,6 +6,7 @@
 #include "runtime/engine/forecast.h"
 #include "runtime/engine/replay.h"
 #include "runtime/generate/score.h"
+#include "tools/cli/files.h"
 #include "tools/cli/prompts.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/run_work.h"
@@ -20,14 +17,9 @@ namespace cleave::tools {
 using Json = nlohmann::ordered_json;
 
 void run_score(const RunArguments& flags, Ready& ready) {
-    std::error_code ignored;
-    std::ifstream file(flags.score_file);
-    if (!file || !std::filesystem::is_regular_file(flags.score_file, ignored))
-        throw UserError("--score {}: no such text file", flags.score_file);
+    const std::string text = read_text_file("--score", flags.score_file);
     if (!ready.tokenizer) throw UserError("--score needs a tokenizer: {}", ready.no_tokenizer);
-    std::stringstream text;
-    text << file.rdbuf();
-    std::vector<int32_t> tokens = ready.tokenizer->encode(text.str());
+    std::vector<int32_t> tokens = ready.tokenizer->encode(text);
     check_token_ids(tokens, ready.model);
     if (tokens.size() < 2)
         throw UserError("{}: too short to score: it has {} tokens", flags.score_file,

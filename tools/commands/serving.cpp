@@ -11,6 +11,7 @@
 #include "planner/view/basis.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/pass_costs.h"
+#include "tools/cli/groups.h"
 #include "tools/cli/options.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/prompts.h"
@@ -111,16 +112,21 @@ std::string report_text(const planner::Plan& plan, const std::vector<const Serve
 void add_serve_flags(CLI::App& app, ServeFlags& flags, const std::string& name,
                      const std::string& does) {
     app.add_option(name, flags.trace,
-                   does + ": a TRACE.csv, or rate=R,prompt=P,output=O[,requests=N][,seed=S]");
+                   does + ": a TRACE.csv, or rate=R,prompt=P,output=O[,requests=N][,seed=S]")
+        ->type_name("TRACE")
+        ->group(kForExperts);
     app.add_flag("--overcommit", flags.overcommit,
                  fmt::format("with {}: start requests before their last token has room, and "
                              "preempt",
-                             name));
+                             name))
+        ->group(kForExperts);
     app.add_option("--pass-ms", flags.pass_ms,
                    fmt::format("with {}: as many tokens a pass as take so long by the plan's own "
                                "costs",
                                name))
-        ->check(real_number(1e-6, kMostPassMs));
+        ->check(real_number(1e-6, kMostPassMs))
+        ->type_name("MS")
+        ->group(kForExperts);
 }
 
 void check_serve_flags(const ServeFlags& flags, const std::string& name) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "planner/view/csv.h"
+#include "tools/cli/model_source.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"

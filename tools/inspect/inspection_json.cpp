@@ -90,6 +90,7 @@ Json kernels_json(const Inspection& inspection) {
                   {"arch", k.arch},
                   {"phase", k.is_prefill ? "prefill" : "decode"},
                   {"fused", k.fused},
+                  {"operators", k.operators},
                   {"launches", k.launches},
                   {"predicted_us", us(k.predicted_ns)},
                   {"bytes", k.bytes},
@@ -121,10 +122,11 @@ Json inspection_tree(const Inspection& inspection) {
     return json;
 }
 
-std::string inspection_json(const Inspection& inspection, int indent) {
+std::string inspection_json(const Inspection& inspection, int indent, const Inspection* against) {
+    Json tree = inspection_tree(inspection);
+    if (against) tree["against"] = inspection_tree(*against);
     // Names come from files: what is not UTF-8 in them is replaced, not refused.
-    return inspection_tree(inspection).dump(indent, ' ', false, Json::error_handler_t::replace) +
-           "\n";
+    return tree.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace cleave::tools

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <map>
+
 #include <fmt/format.h>
 
 #include "planner/build/communicator_memory.h"
+#include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "planner/view/plan_text.h"
 #include "planner/view/text_steps.h"
 #include "tools/cli/spelling.h"
 #include "tools/inspect/inspection.h"
+#include "tools/inspect/inspection_tables.h"
 
 namespace cleave::tools {
 
 using namespace planner;
 
 namespace {
-
-std::string range_text(const Range& range) {
-    if (range.empty()) return "-";
-    return range.size() == 1 ? std::to_string(range.begin)
-                             : fmt::format("{}-{}", range.begin, range.end - 1);
-}
 
 class Text {
 public:
@@ -49,44 +47,26 @@ private:
     }
     const std::string& name(DeviceId id) const { return plan_.machine.device(id).name; }
 
-    // Consecutive devices with the same value of `of` are shown as one entry: `show` gets the first
-    // one's name, the last one's, how many they are, and that value.
+    // Devices with the same value of `of` are shown as one entry: `show` gets their names and that
+    // value, in the order of the first ones.
     template <class Of, class Show>
     void each_alike(Of of, Show show) const {
-        const std::vector<DeviceInfo>& devices = plan_.machine.devices;
-        for (size_t first = 0; first < devices.size();) {
-            const auto common = of(first);
-            size_t end = first + 1;
-            while (end < devices.size() && of(end) == common) ++end;
-            const std::string& name = devices[first].name;
-            show(end - first == 1
-                     ? name
-                     : fmt::format("{} .. {} ({})", name, devices[end - 1].name, end - first),
-                 common);
-            first = end;
+        using Value = decltype(of(size_t{}));
+        std::map<Value, size_t> at;
+        std::vector<std::pair<std::vector<DeviceId>, Value>> groups;
+        for (size_t d = 0; d < plan_.machine.devices.size(); ++d) {
+            Value value = of(d);
+            const auto [found, fresh] = at.try_emplace(value, groups.size());
+            if (fresh) groups.push_back({{}, std::move(value)});
+            groups[found->second].first.push_back(DeviceId(d));
         }
+        for (auto& [devices, value] : groups)
+            show(folded_names(plan_.machine, devices), std::move(value));
     }
 
     void layers() {
-        const int64_t count = plan_.graph.config.num_layers;
-        section("Layers: what of each lies where; times of one layer in a decode pass");
-        TextTable table("<<>>>>>", "  ");
-        table.row({"", "", "query heads", "KV heads", "MLP features", "weights", "KV"});
-        for (const LayerRun& run : i_.layers) {
-            std::string which = count == 0           ? "all operators"
-                                : run.first < 0      ? "before the layers"
-                                : run.first >= count ? "after the layers"
-                                : run.first == run.last
-                                    ? fmt::format("layer {}", run.first)
-                                    : fmt::format("layers {}-{}", run.first, run.last);
-            table.line(fmt::format(
-                "- {}, stage {}: compute {}{}", which, run.stage, time_text(run.compute_ns),
-                run.exchange_ns > 0 ? ", exchange " + time_text(run.exchange_ns) : ""));
-            for (const LayerShare& s : run.shares)
-                table.row({"", name(s.device), range_text(s.query_heads), range_text(s.kv_heads),
-                           range_text(s.mlp), bytes_text(s.weight_bytes), bytes_text(s.kv_bytes)});
-        }
-        out_ += table.text(width_);
+        section("Layers: what of each is where; times of one layer in a decode pass");
+        out_ += layers_text(i_, width_);
     }
 
     using Rows = std::vector<std::vector<std::string>>;
@@ -136,13 +116,21 @@ private:
     }
 
     void memory() {
+        constexpr size_t kMost = 3;
         section("Memory");
         TextTable table("<><", "  ");
+        size_t shown = 0;
+        std::vector<std::string> rest;
         each_alike([&](size_t d) { return memory_rows(d); },
                    [&](const std::string& names, const Rows& rows) {
-                       table.line("- " + names);
+                       if (shown++ >= kMost) return rest.push_back(names);
+                       table.line("- " + names +
+                                  (names.find_first_of("-,") == names.npos ? "" : ", each"));
                        add_indented(table, rows);
                    });
+        if (!rest.empty())
+            table.line(fmt::format("- {} of other amounts: --json and --html have them",
+                                   count_text(static_cast<int64_t>(rest.size()), "more kind")));
         out_ += table.text(width_);
     }
 
@@ -150,63 +138,15 @@ private:
         section(fmt::format("Time of a pass: decode {}, prefill of {} tokens {}",
                             time_text(i_.pass_ns[0]), pass_point(plan_, true).num_tokens,
                             time_text(i_.pass_ns[1])));
-        TextTable table("<>>>>>>", "  ");
-        table.row({"", "decode computes", "exchanges", "waits", "prefill computes", "exchanges",
-                   "waits"});
-        const auto times = [&](size_t d) {
-            std::vector<std::string> cells;
-            for (bool is_prefill : {false, true}) {
-                const DeviceTime& t = i_.time[is_prefill][d];
-                for (int64_t ns : {t.compute_ns, t.exchange_ns, t.waiting_ns})
-                    cells.push_back(time_text(ns));
-            }
-            return cells;
-        };
-        each_alike(times, [&](const std::string& names, std::vector<std::string> cells) {
-            cells.insert(cells.begin(), names);
-            table.row(std::move(cells));
-        });
-        out_ += table.text(width_);
-    }
-
-    Rows kernel_rows(size_t device, bool is_prefill) const {
-        Rows rows;
-        for (const KernelUse& k : i_.kernels) {
-            if (k.device.index() != device || k.is_prefill != is_prefill) continue;
-            // Bytes by nanoseconds are gigabytes by seconds.
-            const double rate = k.predicted_ns > 0 ? static_cast<double>(k.bytes) /
-                                                         static_cast<double>(k.predicted_ns)
-                                                   : 0.0;
-            rows.push_back(
-                {k.name, std::to_string(k.launches),
-                 k.predicted_ns > 0 ? time_text(k.predicted_ns) : "-",
-                 k.predicted_ns > 0 ? fmt::format("{:.0f} GB/s", rate) : "",
-                 k.is_gpu
-                     ? fmt::format("{}x{}x{} of {}", k.grid[0], k.grid[1], k.grid[2], k.threads)
-                     : fmt::format("{} items", k.grid[0]),
-                 bytes_text(k.shared_bytes),
-                 k.is_gpu ? fmt::format("{}/{}", k.occupancy.warps, k.occupancy.most_warps) : "-"});
-        }
-        return rows;
+        out_ += times_text(i_, width_);
     }
 
     void kernels() {
-        section("Kernels: launches of one pass and the predicted time of all");
+        section("Kernels: launches of one pass on each device, and the predicted time of all");
         for (const std::string& why : i_.no_kernels)
             out_ += "  none for " + wrapped(why, 4, width_) + "\n";
         if (i_.kernels.empty()) return;
-        TextTable table("<>>>>>>", "  ");
-        table.row({"", "launches", "time", "rate", "grid", "shared", "warps"});
-        each_alike([&](size_t d) { return std::pair(kernel_rows(d, false), kernel_rows(d, true)); },
-                   [&](const std::string& names, const std::pair<Rows, Rows>& rows) {
-                       for (const auto& [phase, of_phase] : {std::pair("decode", &rows.first),
-                                                             std::pair("prefill", &rows.second)}) {
-                           if (of_phase->empty()) continue;
-                           table.line(fmt::format("- {}, {}", names, phase));
-                           add_indented(table, *of_phase);
-                       }
-                   });
-        out_ += table.text(width_);
+        out_ += kernels_text(i_, width_);
         out_ += "  " +
                 wrapped(
                     "Rate: bytes read and written by that time; a step of several launches counts "

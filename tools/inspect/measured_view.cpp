@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/machine/device_names.h"
 #include "planner/plan/text_table.h"
-#include "planner/view/step_words.h"
 #include "tools/inspect/measured.h"
 
 namespace cleave::tools {

@@ -228,7 +228,7 @@ TEST_CASE("requests that are wrong in any way are told so, and the others run on
                                           "{\"prompt\": [-1]}",
                                           "{\"prompt\": [1], \"max_tokens\": 1e300}",
                                           "{\"prompt\": [1], \"max_tokens\": 64}",
-                                          "{\"prompt\": [1], \"n\": 5}",
+                                          "{\"prompt\": [1], \"n\": 129}",
                                           "{\"prompt\": [1], \"seed\": 1.5}",
                                           "{\"prompt\": [1], \"logit_bias\": {\"99999\": 1}}",
                                           "{\"prompt\": [1], \"stop\": [\"\"]}",
