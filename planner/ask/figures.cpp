@@ -11,6 +11,7 @@
 
 #include "planner/build/placement.h"
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/text_table.h"
 #include "planner/search/propose.h"
 
 namespace cleave::planner {
@@ -263,9 +264,8 @@ std::string slower_text(double slower) {
 }
 
 std::string speed_text(const Figures& f) {
-    return f.users > 0
-               ? fmt::format("{:.0f} tokens/s", f.tokens_per_second)
-               : fmt::format("{:.3g} ms a token", static_cast<double>(f.objective_ns) / 1e6);
+    return f.users > 0 ? fmt::format("{:.0f} tokens/s", f.tokens_per_second)
+                       : fmt::format("{} a token", time_text(f.objective_ns));
 }
 
 std::string causes_text(const Figures& a, const Figures& b) {

@@ -16,8 +16,6 @@
 namespace cleave::planner {
 namespace {
 
-double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
 Further further(const Figures& now, const Case& asked, const Change& change) {
     Further f{.change = change_text(change), .then = {}, .refusal = {}};
     try {
@@ -111,10 +109,10 @@ std::vector<std::string> room_sentences(const Plan& plan, const Figures& f) {
 
 std::string further_sentence(const Further& f, const Figures& now) {
     if (!f.then) return fmt::format("With {}: not possible, {}.", f.change, f.refusal);
-    return fmt::format(
-        "With {}: a batch of {}, a context of {}, {:.3g} ms a token instead of {:.3g}.", f.change,
-        f.then->room.max_sequences * now.replicas, f.then->room.max_context,
-        ms(f.then->objective_ns), ms(now.objective_ns));
+    return fmt::format("With {}: a batch of {}, a context of {}, {} a token instead of {}.",
+                       f.change, f.then->room.max_sequences * now.replicas,
+                       f.then->room.max_context, time_text(f.then->objective_ns),
+                       time_text(now.objective_ns));
 }
 
 std::string faster_sentence(const Plan& plan, const LimitsAnswer& a) {

@@ -86,11 +86,13 @@ std::vector<OpId> half_of(const Graph& graph, int layer, bool attention) {
 What find_part(const Plan& plan, const std::string& text) {
     const Graph& graph = plan.graph;
     What what{.text = text, .pin = text};
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-        if (graph.ops[i].name == text) what.ops.emplace_back(i);
-    if (!what.ops.empty()) return what;
+    // An operator may be called layers.3.attention, too: people mean the half of the layer.
     const std::optional<LayersText> layers = layers_text(text);
-    if (!layers) return {};
+    if (!layers) {
+        for (size_t i = 0; i < graph.ops.size(); ++i)
+            if (graph.ops[i].name == text) what.ops.emplace_back(i);
+        return what.ops.empty() ? What{} : what;
+    }
     check_layers(graph, text, *layers);
     if (!layers->half.empty()) {
         what.ops = half_of(graph, layers->first, layers->half == "attention");

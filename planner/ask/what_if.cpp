@@ -9,8 +9,6 @@
 namespace cleave::planner {
 namespace {
 
-double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
 std::string room_text(const Figures& f) {
     return fmt::format("{}", f.room.max_sequences * f.replicas);
 }
@@ -19,9 +17,9 @@ std::string rates_text(const Figures& a, const Figures& b) {
     if (a.users > 0)
         return fmt::format("{:.0f} tokens/s for {} users instead of {:.0f} for {}",
                            b.tokens_per_second, b.users, a.tokens_per_second, a.users);
-    return fmt::format("{:.3g} ms a token instead of {:.3g}, {}; {:.4g} tokens/s instead of {:.4g}",
-                       ms(b.objective_ns), ms(a.objective_ns), slower_text(slower_by(a, b)),
-                       b.tokens_per_second, a.tokens_per_second);
+    return fmt::format("{} a token instead of {}, {}; {:.4g} tokens/s instead of {:.4g}",
+                       time_text(b.objective_ns), time_text(a.objective_ns),
+                       slower_text(slower_by(a, b)), b.tokens_per_second, a.tokens_per_second);
 }
 
 }  // namespace

@@ -13,8 +13,6 @@
 namespace cleave::planner {
 namespace {
 
-double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
 std::string range_text(std::string_view noun, Range r) {
     return r.size() == 1 ? fmt::format("{} {}", noun, r.begin)
                          : fmt::format("{} {}-{}", noun, r.begin, r.end - 1);
@@ -178,9 +176,10 @@ std::vector<Place> places_of_part(const Plan& plan, const What& what,
 std::string place_text(const Plan& plan, const Place& p) {
     if (!p.refusal.empty()) return fmt::format("{}: none, {}", p.change, p.refusal);
     return fmt::format(
-        "{}{} ({}) {:.3g} ms a token instead of {:.3g}, {}", p.change,
+        "{}{} ({}) {} a token instead of {}, {}", p.change,
         p.where.empty() || p.change == "on " + p.where ? "" : fmt::format(", it is on {}", p.where),
-        p.shape, ms(p.objective_ns), ms(plan.prediction.objective_ns), slower_text(p.slower));
+        p.shape, time_text(p.objective_ns), time_text(plan.prediction.objective_ns),
+        slower_text(p.slower));
 }
 
 void answer_part(const Plan& plan, WhyAnswer& a) {
