@@ -35,7 +35,7 @@ std::vector<std::string> split(const std::string& text, char at) {
 }
 
 // "tp=4" and others as changes of the options; false for any other text.
-bool force_shape(const std::string& what, const Plan& plan, PlanOptions& options) {
+bool force_shape(const std::string& what, PlanOptions& options) {
     int tp = 0, pp = 0, replicas = 0;
     for (const std::string& part : split(what, ',')) {
         const size_t equals = part.find('=');
@@ -58,7 +58,6 @@ bool force_shape(const std::string& what, const Plan& plan, PlanOptions& options
         options.pipeline_stages = pp;
     }
     if (replicas > 0) options.replicas = replicas;
-    (void)plan;
     return true;
 }
 
@@ -156,7 +155,7 @@ WhyNotAnswer why_not(const Plan& plan, const Case& asked, const std::string& wha
         a.answer = text;
         return a;
     };
-    if (force_shape(what, plan, forced.options)) {
+    if (force_shape(what, forced.options)) {
         if (has_shape(plan, forced.options, asked.options))
             return same(fmt::format("The plan is that: {}.", a.plan.shape));
         a.outcome = outcome_of(forced);
