@@ -138,6 +138,16 @@ TEST_CASE("inspect's page shows two plans side by side, and many alike devices a
     REQUIRE(saved.exit_code == 0);
     check_page("pair", page_of(folder, {"stories-260k", "--devices", "sim:h100[0-3]", "--tp", "2",
                                         "--pp", "2", "--against", other}));
+    // The JSON that `cleave plan --sweep` prints.
+    const CommandResult swept =
+        run_cleave({"plan", "stories-260k", "--devices", "sim:h100[0-3]", "--sweep", "devices=1,4",
+                    "--sweep", "batch=1,64,16777216", "--json"});
+    INFO(swept.error);
+    REQUIRE(swept.exit_code == 0);
+    const std::string sweep = (folder.path() / "sweep.json").string();
+    std::ofstream(sweep) << swept.output;
+    check_page("swept",
+               page_of(folder, {"stories-260k", "--devices", "sim:h100[0-3]", "--sweep", sweep}));
     check_page("many", page_of(folder, {"llama-3-8b", "--devices", "sim:h100[0-23]", "--tp", "8",
                                         "--pp", "3"}));
 }

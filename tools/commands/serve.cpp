@@ -21,7 +21,7 @@
 #include "tools/commands/commands.h"
 #include "tools/commands/serving.h"
 #include "tools/inspect/inspection.h"
-#include "tools/inspect/page.h"
+#include "tools/inspect/page_data.h"
 #include "tools/serve/grammar.h"
 #include "tools/serve/server.h"
 

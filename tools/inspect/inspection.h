@@ -98,6 +98,8 @@ std::string inspection_text(const Inspection& inspection, int width, bool color)
 // Schema tools/schema/inspect.schema.json.
 std::string inspection_json(const Inspection& inspection, int indent = 2,  // -1: one line
                             const Inspection* against = nullptr);
+// One HTML page that needs nothing beside it: no script, style or font from elsewhere.
+std::string inspection_page(const Inspection& inspection);
 // "layers", "memory", "kernels", the plan's own tables, and with a trace "measured" and
 // "differences", as CSV.
 std::vector<planner::NamedTable> inspection_tables(const Inspection& inspection);

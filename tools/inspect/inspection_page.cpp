@@ -21,6 +21,10 @@ Json packed_tree(const Inspection& inspection) {
 
 }  // namespace
 
+std::string inspection_page(const Inspection& inspection) {
+    return inspection_page(inspection, PageExtras{});
+}
+
 std::string inspection_page(const Inspection& inspection, const PageExtras& extras) {
     constexpr std::string_view kPlace = "@DATA@";
     std::string page(page_template());

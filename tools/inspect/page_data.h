@@ -20,7 +20,6 @@ struct PageExtras {
     nlohmann::ordered_json sweep;         // tools/schema/sweep.schema.json, or null
 };
 
-// One HTML page that needs nothing beside it: no script, style or font from elsewhere.
-std::string inspection_page(const Inspection& inspection, const PageExtras& extras = {});
+std::string inspection_page(const Inspection& inspection, const PageExtras& extras);
 
 }  // namespace cleave::tools

@@ -185,7 +185,8 @@ TEST_CASE("ranks that mpirun ends find out which one of them has died", "[runtim
         job.receive(0, Message::kPass);
     });
     for (const size_t r : {0, 2})
-        CHECK_THAT(errors[r], Contains("rank 1 (b) has died or cannot be reached"));
+        CHECK_THAT(errors[r], Contains("rank 1 (b) has died or cannot be reached") ||
+                                  Contains("rank 1 (b) gave no sign of life"));
 }
 
 TEST_CASE("what a rank tells of itself comes with its signs of life", "[runtime]") {

@@ -77,7 +77,7 @@ def clicks(browser, page):
     browser.open(page)
     names = browser.value("deviceNames")
     device = names[1]
-    browser.click(part("#machine-picture .pick", device + ", "))
+    browser.click(part("#machine-picture .pick", device + ", ") + ".querySelector('rect')")
     equal(fragment(browser), "#device=" + device, "a device of the machine")
     expect(device in text(browser, "document.getElementById('panel')"), "the panel is of the device")
     expect(browser.value(f"[...document.querySelectorAll('#table tbody tr')].every(r => r.innerText.includes({device!r}) || r.innerText.includes('['))"),
@@ -106,7 +106,7 @@ def clicks(browser, page):
     expect("Owners: " in text(browser, "document.getElementById('panel')"), "owners of a weight")
 
     browser.click(part("#filters button", "clear all"))
-    equal(fragment(browser), "#", "all is let go")
+    equal(fragment(browser), "", "all is let go")
     expect(browser.value("document.getElementById('panel').hidden"), "the panel is gone")
     moved = browser.value("(l => l && [l.from, l.to])([...linkOf.values()].find(l => l.bytes.decode > 0))")
     if moved:
@@ -186,7 +186,7 @@ def keyboard(browser, page):
     browser.key("]")
     expect("layer=2" in fragment(browser), "] is the next layer")
     browser.key("Escape")
-    equal(fragment(browser), "#", "Escape lets go")
+    equal(fragment(browser), "", "Escape lets go")
     browser.key("p")
     equal(fragment(browser), "#phase=prefill", "p is prefill")
     browser.key("d")
@@ -205,7 +205,7 @@ def keyboard(browser, page):
     second = browser.value("document.activeElement.getAttribute('aria-label')")
     expect(first != second and browser.value("!!document.activeElement.closest('#machine-picture')"), f"arrows go from {first} to {second}")
     browser.key("Enter")
-    expect(fragment(browser) != "#", "Enter selects in the machine")
+    expect(fragment(browser) != "", "Enter selects in the machine")
     browser.key("Escape")
     browser.value("document.getElementById('timeline-predicted').focus()")
     browser.key("ArrowRight")
@@ -287,6 +287,22 @@ def printed(browser, page):
     browser.frame()
     expect(browser.value("document.documentElement.scrollWidth") <= 794, "a page of paper cuts nothing off")
     quiet(browser, "print")
+
+
+def swept(browser, page):
+    """A sweep as bars, of the figure that is asked for."""
+    browser.size(1400)
+    browser.media()
+    browser.open(page)
+    bars = "document.querySelectorAll('#sweep .sweepbar').length"
+    rows = browser.value("data.sweep.rows.length")
+    equal(browser.value(bars), rows, "bars of the sweep")
+    before = browser.value("document.querySelector('#sweep .sweepbar rect').getAttribute('height')")
+    browser.click(part("#sweep button", "prefill"))
+    expect(browser.value("document.querySelector('#sweep .sweepbar rect').getAttribute('height')") != before, "another figure, other bars")
+    expect(browser.value("[...document.querySelectorAll('#sweep .sweepbar')].some(e => e.getAttribute('aria-label').includes('does not fit') || e.querySelector('text'))"),
+           "what does not fit is a cross")
+    quiet(browser, "a sweep")
 
 
 def pair(browser, page):
