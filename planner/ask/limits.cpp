@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <set>
 #include <tuple>
 
 #include <fmt/ranges.h>
@@ -12,6 +11,7 @@
 #include "planner/ask/what_if.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
+#include "planner/plan/used_devices.h"
 
 namespace cleave::planner {
 namespace {
@@ -30,12 +30,6 @@ Further further(const Figures& now, const Case& asked, const Change& change) {
         f.refusal = error.what();
     }
     return f;
-}
-
-std::set<DeviceId> used_devices(const Plan& plan) {
-    std::set<DeviceId> used;
-    for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
-    return used;
 }
 
 // Twice the rates; its memory stays.

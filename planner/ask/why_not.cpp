@@ -62,7 +62,7 @@ bool force_shape(const std::string& what, const Plan& plan, PlanOptions& options
     return true;
 }
 
-std::set<std::string> used_devices(const Plan& plan) {
+std::set<std::string> names_in_use(const Plan& plan) {
     std::set<std::string> used;
     for (const Stage& stage : plan.stages)
         for (DeviceId d : stage.devices) {
@@ -176,7 +176,7 @@ WhyNotAnswer why_not(const Plan& plan, const Case& asked, const std::string& wha
             refuse_what(what, plan);
         }
         const std::string& name = asked.machine.device(device).name;
-        if (used_devices(plan).contains(name))
+        if (names_in_use(plan).contains(name))
             return same(fmt::format("{} is used; why it has what it has: `why` {}.", name, name));
         a.outcome = with_device(plan, asked, name);
     }
