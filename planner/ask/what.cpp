@@ -17,7 +17,7 @@ namespace {
 using importer::Op;
 using importer::OpKind;
 
-std::optional<int> number(std::string_view text) {
+std::optional<int> layer_number(std::string_view text) {
     int n = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
     const bool whole = error == std::errc() && end == text.data() + text.size() && n >= 0;
@@ -41,8 +41,8 @@ std::optional<LayersText> layers_text(std::string_view text) {
             text.remove_suffix(half.size());
         }
     const size_t dash = text.find('-');
-    const auto first = number(text.substr(0, dash));
-    const auto last = dash == std::string_view::npos ? first : number(text.substr(dash + 1));
+    const auto first = layer_number(text.substr(0, dash));
+    const auto last = dash == std::string_view::npos ? first : layer_number(text.substr(dash + 1));
     if (!first || !last || (!layers.half.empty() && *first != *last)) return std::nullopt;
     layers.first = *first;
     layers.last = *last;

@@ -61,7 +61,7 @@ bool force_shape(const std::string& what, PlanOptions& options) {
     return true;
 }
 
-std::set<std::string> names_of_used(const Plan& plan) {
+std::set<std::string> names_in_use(const Plan& plan) {
     std::set<std::string> used;
     for (const Stage& stage : plan.stages)
         for (DeviceId d : stage.devices) {
@@ -175,7 +175,7 @@ WhyNotAnswer why_not(const Plan& plan, const Case& asked, const std::string& wha
             refuse_what(what, plan);
         }
         const std::string& name = asked.machine.device(device).name;
-        if (names_of_used(plan).contains(name))
+        if (names_in_use(plan).contains(name))
             return same(fmt::format("{} is used; why it has what it has: `why` {}.", name, name));
         a.outcome = with_device(plan, asked, name);
     }

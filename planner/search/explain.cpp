@@ -150,6 +150,9 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
         else if (std::ranges::count(proposals.impossible, grid.name()) > 0)
             found.push_back({grid.name(), 0, "does not fit in memory"});
     }
+    std::ranges::stable_sort(found, {}, [](const RunnerUp& r) {
+        return std::pair(r.why_not == "does not fit in memory", r.objective_ns);
+    });
     size_t others = 0;
     for (const Scored& s : scored) {
         if (found.size() >= kMost || others >= kOthers) break;
@@ -157,9 +160,6 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
         add(s);
         ++others;
     }
-    std::ranges::stable_sort(found, {}, [](const RunnerUp& r) {
-        return std::pair(r.why_not == "does not fit in memory", r.objective_ns);
-    });
     for (const std::string& shape : proposals.impossible)
         if (found.size() < kMost && seen.insert(shape).second)
             found.push_back({shape, 0, "does not fit in memory"});

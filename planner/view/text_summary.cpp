@@ -320,11 +320,11 @@ std::string objective_text(const Plan& plan) {
 }  // namespace
 
 std::vector<Line> why_lines(const Plan& plan) {
-    constexpr size_t kShown = 3;
+    constexpr size_t kShown = 3, kShapes = 4;
     const Why& w = plan.why;
     const Prediction& p = plan.prediction;
     Lines lines;
-    for (size_t i = 0; i < std::min(kShown, w.runners_up.size()); ++i) {
+    for (size_t i = 0; i < std::min(kShapes, w.runners_up.size()); ++i) {
         const RunnerUp& r = w.runners_up[i];
         lines.push_back(
             {i ? "" : "instead",

@@ -21,8 +21,6 @@ struct DiffArguments {
     bool json = false;
 };
 
-double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
 Plan load(const std::string& path) {
     ModelFlags flags;
     flags.model = path;
@@ -95,8 +93,8 @@ Json diff_json(const PlanDiff& d) {
                                    {"kv_bytes_b", c.kv_b},
                                    {"needed_bytes_a", c.needed_a},
                                    {"needed_bytes_b", c.needed_b},
-                                   {"busy_ms_a", ms(c.busy_a)},
-                                   {"busy_ms_b", ms(c.busy_b)}});
+                                   {"busy_ms_a", in_ms(c.busy_a)},
+                                   {"busy_ms_b", in_ms(c.busy_b)}});
     return json;
 }
 

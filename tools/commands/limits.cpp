@@ -13,8 +13,6 @@ namespace {
 
 using namespace planner;
 
-double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
 Json limits_json(const Plan& plan, const LimitsAnswer& a) {
     Json json{{"model", plan.graph.name},
               {"answer", a.answer},
@@ -31,7 +29,7 @@ Json limits_json(const Plan& plan, const LimitsAnswer& a) {
     for (const Faster& f : a.faster)
         json["replace"].push_back({{"device", f.device},
                                    {"alike", f.alike},
-                                   {"objective_ms", ms(f.objective_ns)},
+                                   {"objective_ms", in_ms(f.objective_ns)},
                                    {"gain", f.gain}});
     return json;
 }

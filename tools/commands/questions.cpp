@@ -19,8 +19,6 @@ namespace {
 
 using planner::Figures;
 
-double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
 struct FigureRow {
     const char* name;
     std::function<std::string(const Figures&)> text;
@@ -93,10 +91,10 @@ Questioned plan_in_question(const QuestionFlags& flags, bool with_case) {
 std::string milliseconds(int64_t ns) { return ns == 0 ? "-" : planner::time_text(ns); }
 
 Json parts_json(const planner::TimeParts& p) {
-    return {{"compute_ms", ms(p.compute_ns)},
-            {"collective_ms", ms(p.collective_ns)},
-            {"transfer_ms", ms(p.transfer_ns)},
-            {"sharing_ms", ms(p.sharing_ns)}};
+    return {{"compute_ms", in_ms(p.compute_ns)},
+            {"collective_ms", in_ms(p.collective_ns)},
+            {"transfer_ms", in_ms(p.transfer_ns)},
+            {"sharing_ms", in_ms(p.sharing_ns)}};
 }
 
 Json figures_json(const Figures& f) {
@@ -106,9 +104,9 @@ Json figures_json(const Figures& f) {
               {"devices_used", f.devices},
               {"devices_given", f.given},
               {"tokens_per_second", f.tokens_per_second},
-              {"objective_ms", ms(f.objective_ns)},
-              {"decode_ms_per_token", ms(f.decode_ns)},
-              {"prefill_ms", ms(f.prefill_ns)},
+              {"objective_ms", in_ms(f.objective_ns)},
+              {"decode_ms_per_token", in_ms(f.decode_ns)},
+              {"prefill_ms", in_ms(f.prefill_ns)},
               {"decode", parts_json(f.decode)},
               {"link_bytes", f.link_bytes},
               {"fullest_device", f.fullest},
@@ -117,7 +115,8 @@ Json figures_json(const Figures& f) {
               {"weights_bytes", f.weights},
               {"kv_bytes", f.kv}};
     if (f.users > 0)
-        json.update({{"users", f.users}, {"ttft_ms", ms(f.ttft_ns)}, {"tpot_ms", ms(f.tpot_ns)}});
+        json.update(
+            {{"users", f.users}, {"ttft_ms", in_ms(f.ttft_ns)}, {"tpot_ms", in_ms(f.tpot_ns)}});
     json["room"] = nullptr;
     if (r.has_kv())
         json["room"] = {{"max_sequences", r.max_sequences * f.replicas},

@@ -52,6 +52,7 @@ void show_table(const planner::TextTable& table);
 planner::TextTable figures_table(const std::vector<std::string>& heads,
                                  const std::vector<const planner::Figures*>& plans);
 
+inline double in_ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 std::string milliseconds(int64_t ns);  // "14.2 ms", "-" for 0
 
 }  // namespace cleave::tools

@@ -16,8 +16,6 @@ using planner::Figures;
 using planner::Sweep;
 using planner::SweepRow;
 
-double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
 }  // namespace
 
 std::vector<planner::SweepAxis> axes_from_flags(const std::vector<std::string>& axes) {
@@ -75,11 +73,11 @@ std::string sweep_csv(const Sweep& sweep) {
     for (const SweepRow& row : sweep.rows) {
         std::vector<planner::CsvCell> cells(row.values.begin(), row.values.end());
         if (const auto& f = row.figures)
-            cells.insert(cells.end(), {"yes", f->shape, f->devices, f->tokens_per_second,
-                                       ms(f->objective_ns), ms(f->decode_ns), ms(f->prefill_ns),
-                                       f->fullest, f->needed, f->capacity,
-                                       f->room.max_sequences * f->replicas, f->room.max_context,
-                                       f->room.kv_tokens * f->replicas});
+            cells.insert(cells.end(),
+                         {"yes", f->shape, f->devices, f->tokens_per_second, in_ms(f->objective_ns),
+                          in_ms(f->decode_ns), in_ms(f->prefill_ns), f->fullest, f->needed,
+                          f->capacity, f->room.max_sequences * f->replicas, f->room.max_context,
+                          f->room.kv_tokens * f->replicas});
         else
             cells.emplace_back("no");
         cells.resize(axes + 13);

@@ -17,8 +17,6 @@ struct WhyArguments : QuestionFlags {
     std::string what;
 };
 
-double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
 const char* kind_name(WhatKind kind) {
     switch (kind) {
         case WhatKind::kPart: return "part";
@@ -37,8 +35,8 @@ Json places_json(const WhyAnswer& a) {
         list.push_back({{"change", p.change},
                         {"where", p.where},
                         {"shape", p.shape},
-                        {"objective_ms", ms(p.objective_ns)},
-                        {"decode_ms_per_token", ms(p.decode_ns)},
+                        {"objective_ms", in_ms(p.objective_ns)},
+                        {"decode_ms_per_token", in_ms(p.decode_ns)},
                         {"slower", p.slower},
                         {"refusal", p.refusal},
                         {"lacks_memory", p.lacks_memory}});
@@ -55,9 +53,9 @@ void device_json(const Plan& plan, const WhyAnswer& a, Json& json) {
                       {"weights_bytes", f.memory.weights},
                       {"kv_bytes", f.memory.kv},
                       {"free_bytes", f.memory.free()},
-                      {"compute_ms", ms(f.time.compute_ns)},
-                      {"exchange_ms", ms(f.time.exchange_ns)},
-                      {"waiting_ms", ms(f.time.waiting_ns)},
+                      {"compute_ms", in_ms(f.time.compute_ns)},
+                      {"exchange_ms", in_ms(f.time.exchange_ns)},
+                      {"waiting_ms", in_ms(f.time.waiting_ns)},
                       {"sent_bytes", f.sent},
                       {"received_bytes", f.received}};
 }
@@ -67,13 +65,13 @@ void token_json(const Plan& plan, const WhyAnswer& a, Json& json) {
     json["prefill_pass"] = parts_json(a.prefill);
     json["work"] = Json::array();
     for (const WorkTime& w : a.work)
-        json["work"].push_back({{"work", w.work}, {"ms", ms(w.ns)}, {"steps", w.steps}});
+        json["work"].push_back({{"work", w.work}, {"ms", in_ms(w.ns)}, {"steps", w.steps}});
     json["devices"] = Json::array();
-    for (const DeviceTime& t : a.times)
+    for (const planner::DeviceTime& t : a.times)
         json["devices"].push_back({{"name", plan.machine.device(t.device).name},
-                                   {"compute_ms", ms(t.compute_ns)},
-                                   {"exchange_ms", ms(t.exchange_ns)},
-                                   {"waiting_ms", ms(t.waiting_ns)}});
+                                   {"compute_ms", in_ms(t.compute_ns)},
+                                   {"exchange_ms", in_ms(t.exchange_ns)},
+                                   {"waiting_ms", in_ms(t.waiting_ns)}});
 }
 
 void links_json(const Plan& plan, const WhyAnswer& a, Json& json) {
@@ -84,7 +82,7 @@ void links_json(const Plan& plan, const WhyAnswer& a, Json& json) {
              {"to", plan.machine.device(l.to).name},
              {"bytes", l.bytes},
              {"gb_per_s", l.bandwidth > 0 ? Json(static_cast<double>(l.bandwidth) / 1e9) : Json()},
-             {"ms", ms(l.ns)}});
+             {"ms", in_ms(l.ns)}});
 }
 
 Json why_json(const Plan& plan, const WhyAnswer& a) {
@@ -96,7 +94,7 @@ Json why_json(const Plan& plan, const WhyAnswer& a) {
                                     {"share", h.share},
                                     {"bytes", h.weight_bytes},
                                     {"kv_bytes", h.kv_bytes},
-                                    {"compute_ms", ms(h.compute_ns)}});
+                                    {"compute_ms", in_ms(h.compute_ns)}});
     json["places"] = places_json(a);
     if (a.what.kind == WhatKind::kDevice) device_json(plan, a, json);
     if (a.what.kind == WhatKind::kToken) token_json(plan, a, json);
