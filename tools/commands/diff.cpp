@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "planner/verify/verify.h"
+#include "tools/cli/model_source.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/diff_json.h"

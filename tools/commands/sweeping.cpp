@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/view/csv.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
