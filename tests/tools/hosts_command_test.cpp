@@ -149,7 +149,7 @@ TEST_CASE(
 }
 
 TEST_CASE("devices --measure on two ranks measures each host and the network, and saves both",
-          "[tools]") {
+          "[tools][slow]") {
     if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
     const TemporaryFolder folder;
     const std::string file = (folder.path() / "two.json").string();
