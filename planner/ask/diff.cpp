@@ -97,10 +97,9 @@ private:
             return fmt::format("{} of memory, {}/s", bytes_text(d.memory_bytes),
                                bytes_text(d.memory_bandwidth));
         };
+        add("devices", folded_names(names(a_)), folded_names(names(b_)));
         for (const std::string& name : names(a_))
-            add(name, facts(*a.at(name)), b.contains(name) ? facts(*b.at(name)) : "-");
-        for (const std::string& name : names(b_))
-            if (!a.contains(name)) add(name, "-", facts(*b.at(name)));
+            if (b.contains(name)) add(name, facts(*a.at(name)), facts(*b.at(name)));
     }
 
     // Rates of each kind, where the plans' machines have it.

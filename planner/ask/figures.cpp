@@ -126,26 +126,30 @@ std::string shape_of(const Plan& plan) {
                                : fmt::format("{} replicas of {}", plan.num_replicas(), shape);
 }
 
-std::string device_list(const Machine& machine, const std::vector<DeviceId>& devices) {
+std::string folded_names(const std::vector<std::string>& names) {
     std::string text;
-    for (size_t i = 0; i < devices.size();) {
-        const std::string& name = machine.device(devices[i]).name;
+    for (size_t i = 0; i < names.size();) {
+        const std::string& name = names[i];
         const auto [kind, first] = numbered(name);
         size_t next = i + 1;
-        while (first >= 0 && next < devices.size() &&
-               numbered(machine.device(devices[next]).name) ==
-                   std::pair(kind, first + static_cast<int>(next - i)))
+        while (first >= 0 && next < names.size() &&
+               numbered(names[next]) == std::pair(kind, first + static_cast<int>(next - i)))
             ++next;
         if (!text.empty()) text += ", ";
-        if (next - i > 1)
-            text +=
-                fmt::format("{}-{}{}", name.substr(0, name.find(']')),
-                            first + static_cast<int>(next - i) - 1, name.substr(name.find(']')));
-        else
-            text += name;
+        const size_t close = name.find(']');
+        text += next - i > 1
+                    ? fmt::format("{}-{}{}", name.substr(0, close),
+                                  first + static_cast<int>(next - i) - 1, name.substr(close))
+                    : name;
         i = next;
     }
     return text;
+}
+
+std::string device_list(const Machine& machine, const std::vector<DeviceId>& devices) {
+    std::vector<std::string> names;
+    for (DeviceId d : devices) names.push_back(machine.device(d).name);
+    return folded_names(names);
 }
 
 TimeParts time_parts(const Plan& plan, bool is_prefill) {
@@ -261,6 +265,11 @@ std::string slower_text(double slower) {
     return fmt::format("{} % {}",
                        size >= 10 ? fmt::format("{:.0f}", size) : fmt::format("{:.2g}", size),
                        slower > 0 ? "slower" : "faster");
+}
+
+std::string rate_text(const Figures& f) {
+    return f.tokens_per_second >= 100 ? fmt::format("{:.0f}", f.tokens_per_second)
+                                      : fmt::format("{:.3g}", f.tokens_per_second);
 }
 
 std::string speed_text(const Figures& f) {

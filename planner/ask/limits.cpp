@@ -43,6 +43,16 @@ void hasten(DeviceInfo& d) {
     d.memory_domain = -1;
 }
 
+// Of many devices a search takes seconds: narrower types are then planned on those that the plan
+// uses.
+Case narrower_case(const Plan& plan) {
+    constexpr size_t kMany = 32;
+    Case asked = replica_case(plan);
+    if (plan.machine.devices.size() > kMany)
+        asked.machine = part_of(plan.machine, used_devices(plan));
+    return asked;
+}
+
 std::vector<Faster> faster_devices(const Plan& plan) {
     constexpr size_t kMostKinds = 4;
     std::vector<Faster> found;
@@ -162,12 +172,14 @@ LimitsAnswer limits(const Plan& plan) {
     else
         a.further.push_back(further(a.now, asked, {.add = {more}, .remove = {}}));
     const int bits = dtype_bits(weights_dtype(plan));
+    const Case narrower = narrower_case(plan);
     for (DType dtype : {DType::kInt8, DType::kInt4})
         if (dtype_bits(dtype) < bits)
-            a.further.push_back(further(a.now, asked, {.add = {}, .remove = {}, .dtype = dtype}));
+            a.further.push_back(
+                further(a.now, narrower, {.add = {}, .remove = {}, .dtype = dtype}));
     if (dtype_bits(plan.workload.kv_dtype.value_or(DType::kF32)) > 8)
         a.further.push_back(
-            further(a.now, asked, {.add = {}, .remove = {}, .kv_dtype = DType::kInt8}));
+            further(a.now, narrower, {.add = {}, .remove = {}, .kv_dtype = DType::kInt8}));
     a.faster = faster_devices(plan);
     a.sentences = room_sentences(plan, a.now);
     for (const Further& f : a.further) a.sentences.push_back(further_sentence(f, a.now));

@@ -15,11 +15,11 @@ std::string room_text(const Figures& f) {
 
 std::string rates_text(const Figures& a, const Figures& b) {
     if (a.users > 0)
-        return fmt::format("{:.0f} tokens/s for {} users instead of {:.0f} for {}",
-                           b.tokens_per_second, b.users, a.tokens_per_second, a.users);
-    return fmt::format("{} a token instead of {}, {}; {:.4g} tokens/s instead of {:.4g}",
+        return fmt::format("{} tokens/s for {} users instead of {} for {}", rate_text(b), b.users,
+                           rate_text(a), a.users);
+    return fmt::format("{} a token instead of {}, {}; {} tokens/s instead of {}",
                        time_text(b.objective_ns), time_text(a.objective_ns),
-                       slower_text(slower_by(a, b)), b.tokens_per_second, a.tokens_per_second);
+                       slower_text(slower_by(a, b)), rate_text(b), rate_text(a));
 }
 
 }  // namespace

@@ -48,10 +48,8 @@ void show_devices(const PlanDiff& d) {
     };
     for (size_t i = 0; i < std::min(kShown, d.devices.size()); ++i) {
         const DeviceChange& c = d.devices[i];
-        const std::string only = c.capacity_a == 0   ? " (after only)"
-                                 : c.capacity_b == 0 ? " (before only)"
-                                                     : "";
-        table.row({c.device + only, text(c.heads_a, c.heads_b), both(c.weights_a, c.weights_b),
+        const char* only = c.capacity_a == 0 ? "+ " : c.capacity_b == 0 ? "- " : "";
+        table.row({only + c.device, text(c.heads_a, c.heads_b), both(c.weights_a, c.weights_b),
                    both(c.kv_a, c.kv_b), both(c.needed_a, c.needed_b),
                    text(milliseconds(c.busy_a), milliseconds(c.busy_b))});
     }

@@ -30,7 +30,7 @@ std::vector<FigureRow> figure_rows() {
     return {
         {"shape", [](F f) { return f.shape; }},
         {"devices used", [](F f) { return fmt::format("{} of {}", f.devices, f.given); }},
-        {"tokens/s", [](F f) { return fmt::format("{:.4g}", f.tokens_per_second); }},
+        {"tokens/s", [](F f) { return planner::rate_text(f); }},
         {"objective, a token", [](F f) { return milliseconds(f.objective_ns); }},
         {"users", [number](F f) { return number(f.users); }},
         {"first token after", [](F f) { return milliseconds(f.ttft_ns); }},

@@ -99,7 +99,7 @@ void show_sweep(const Sweep& sweep) {
         std::vector<std::string> cells = row.values;
         if (const auto& f = row.figures) {
             cells.push_back(f->shape);
-            cells.push_back(fmt::format("{:.4g}", f->tokens_per_second));
+            cells.push_back(planner::rate_text(*f));
             cells.push_back(milliseconds(f->objective_ns));
             cells.push_back(milliseconds(f->prefill_ns));
             cells.push_back(fmt::format("{:.0f} %", f->capacity > 0
