@@ -110,8 +110,8 @@ TEST_CASE("names from a file are text in inspect's page, whatever is clicked", "
         << R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
                "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
                "vocab_size": 96, "max_position_embeddings": 64, "rms_norm_eps": 1e-5})";
-    check_page("hostile", page_of(folder, {(named / "config.json").string(), "--devices",
-                                           "sim:h100[0-1]@<script>hit=1</script>"}));
+    check_page("hostile",
+               page_of(folder, {(named / "config.json").string(), "--devices", "sim:h100[0-1]"}));
 }
 
 TEST_CASE("inspect's page prints, in light colours and whole", "[tools][page]") {

@@ -84,6 +84,6 @@ function drawAgainst() {
     element("h3", body, moved.length ? "What lies elsewhere" : "Every layer lies on the same devices");
     const ul = element("ul", body);
     for (const g of moved.slice(0, 40))
-        element("li", ul, (g.length > 1 || (g[0].l >= 0 && g[0].l < numLayers) ? "layers " + runsOf(g.map(m => m.l)) : layerWords(g[0].l)) + ": " + g[0].from + " → " + g[0].to);
+        element("li", ul, (layersWords(g.map(m => m.l)) || "the graph") + ": " + g[0].from + " → " + g[0].to);
     if (moved.length > 40) element("p", body, "and " + (moved.length - 40) + " more", "dim");
 }

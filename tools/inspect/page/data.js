@@ -50,6 +50,9 @@ const numLayers = lastLayer + 1;
 const passUs = phase => Math.max(data.passes[phase].predicted_us, 0.001);
 // -1: before the layers, numLayers: behind them.
 const layerName = l => l < 0 ? "before" : l >= numLayers ? "behind" : String(l);
+// Of several: "before the layers, layers 0-3".
+const layersWords = ls => [ls.includes(-1) && numLayers > 0 ? "before the layers" : "", (d => d.length ? (d.length > 1 ? "layers " : "layer ") + runsOf(d) : "")(
+    ls.filter(l => l >= 0 && l < numLayers)), ls.some(l => l >= numLayers) ? "behind the layers" : ""].filter(Boolean).join(", ");
 const layerWords = l => numLayers === 0 ? "the graph" : l < 0 ? "before the layers" : l >= numLayers ? "behind the layers" : "layer " + l;
 
 // ---- Values: who holds what. Rows: value and device (places), columns [begin, end) (-1: whole), partial, bytes.

@@ -146,10 +146,12 @@ function drawMachine() {
     busiestLinks(body, phase);
     const kindsHere = [...new Map([...linkOf.values()].map(l => [l.kind + l.rate, l])).values()];
     const legend = element("p", body, undefined, "keys");
-    element("span", legend, "Links: " + kindsHere.map(rateWords).join("; ") + ". ", "dim");
-    const ramp = element("span", legend, undefined, "key");
-    for (const load of [0.001, 0.05, 0.2, 0.5, 1]) element("i", ramp).style.background = loadColour(load);
-    ramp.append("load in a pass: 0 to 100 %");
+    if (kindsHere.length) {
+        element("span", legend, "Links: " + kindsHere.map(rateWords).join("; ") + ". ", "dim");
+        const ramp = element("span", legend, undefined, "key");
+        for (const load of [0.001, 0.05, 0.2, 0.5, 1]) element("i", ramp).style.background = loadColour(load);
+        ramp.append("load in a pass: 0 to 100 %");
+    }
     element("span", legend, "devices: colour their stage, height how much of a pass they compute", "dim");
     if (plan.replicas)
         element("p", body, "Replicas: " + plan.replicas.map(fold).join("; ") + ". The picture is the first; the others are as it.", "dim");

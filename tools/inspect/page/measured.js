@@ -50,7 +50,7 @@ function fillMeasured() {
         return;
     }
     at("measured-says").textContent = "A pass of " + state.phase + " took " + time(pass.measured_us) + ", predicted " + time(pass.predicted_us) +
-        " (" + (pass.measured_us >= pass.predicted_us ? "+" : "−") + share(Math.abs(pass.measured_us / Math.max(pass.predicted_us, 1e-9) - 1)) +
+        " (" + (pass.measured_us >= pass.predicted_us ? "+" : "−") + share(Math.abs(pass.measured_us / Math.max(pass.predicted_us, 1e-9) - 1)).replace("×", "times") +
         "): the median of " + plural(pass.compared_passes, "pass", "passes") + " of " + plural(pass.num_tokens, "token") + ", of " + count(pass.num_passes) + ".";
     const end = Math.max(pass.measured_us, pass.predicted_us);
     Object.assign(timelines[0], lanesMeasured(state.phase, "predicted_start_us", "predicted_end_us"), {end});

@@ -36,7 +36,7 @@ function drawExchanges(parent, moving, title) {
         stepButton(li, s, what(s));
         li.append(" ");
         li.append(g.length > 1 ? plain(starred(s.value)) : valueLink(s.value));
-        element("div", li, where(s) + (g.length > 1 ? ", in layers " + runsOf(g.map(t => t.layer)) : "") + ": " +
+        element("div", li, where(s) + (g.length > 1 ? ", in " + (layersWords(g.map(t => t.layer)) || "the graph") : "") + ": " +
             bytes(g.reduce((sum, t) => sum + t.link_bytes, 0)) + ", " + time(g.reduce((sum, t) => sum + t.predicted_us, 0)), "dim");
     }
     if (groups.length > 60) element("p", parent, "and " + (groups.length - 60) + " more kinds; Steps, below, has them all", "dim");

@@ -161,7 +161,7 @@ drawTiles();
 drawWhy();
 addTools();
 drawFilters();
-later([drawAgainst, drawSweep, drawMachine, drawGrid, drawZoom, drawPanel, drawTimelines, drawMemory, drawTables]);
+later([drawPanel, drawMachine, drawGrid, drawZoom, drawAgainst, drawSweep, drawTimelines, drawMemory, drawTables]);
 new ResizeObserver(redraw).observe(at("main"));
 let wideBefore = innerWidth;
 addEventListener("resize", () => {

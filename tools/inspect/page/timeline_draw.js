@@ -21,8 +21,9 @@ function lanesOfTimes(byDevice) {
                                   items: byDevice.get(devices[0])}));
 }
 function layerSpans(items) {
-    const spans = new Map();
-    for (const it of items) {
+    const spans = new Map(), compute = items.filter(it => it.s.kind === "compute");
+    // An exchange may wait long before its layer begins.
+    for (const it of compute.length ? compute : items) {
         const key = it.s.layer + "/" + it.s.stage, span = spans.get(key);
         if (!span) spans.set(key, {layer: it.s.layer, stage: it.s.stage, start: it.start, end: it.end});
         else {
@@ -42,7 +43,7 @@ function firstItem(items, from) {
     return low;
 }
 function geometry(t) {
-    const width = t.canvas.clientWidth, label = width < 520 ? 92 : Math.min(220, 24 + 7 * Math.max(0, ...t.lanes.map(l => l.name.length)));
+    const width = t.canvas.clientWidth, label = width < 520 ? 92 : Math.min(220, 24 + 7 * Math.max(0, ...timelines.flatMap(x => x.lanes.map(l => l.name.length))));
     return {width, label, right: width - 6, scale: (width - label - 6) / (t.until() - t.from()), top: axisTall + (t.spans ? layersTall : 0)};
 }
 const laneAtY = (t, y) => t.lanes[Math.floor((y - geometry(t).top) / laneTall)];
