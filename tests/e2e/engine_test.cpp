@@ -142,8 +142,7 @@ public:
     Interleaving(uint32_t seed, const planner::Plan& plan, Session& session, bool greedy = false)
         : random_(seed) {
         for (size_t i = 0; i < kRequests; ++i) {
-            EngineRequest& request =
-                requests_.emplace_back(model_request(random_, plan.workload));
+            EngineRequest& request = requests_.emplace_back(model_request(random_, plan.workload));
             if (!greedy) continue;
             request.sampling = {};
             request.stop_ids.clear();
@@ -231,7 +230,7 @@ TEST_CASE(
         {"tp 2 x pp 3", "host[0-5]", 2, 3}, {"tp 3", "host[0-2]", 3, 1},
         {"tp 3 x pp 2", "host[0-5]", 3, 2}, {"tp 3 x pp 4", "host[0-11]", 3, 4}};
     std::vector<std::unique_ptr<Alone>> alone;
-    for (int t = 1; t <= 3; ++t) 
+    for (int t = 1; t <= 3; ++t)
         alone.push_back(std::make_unique<Alone>(graph, t, reproducible_options()));
     int64_t preemptions = 0, prefix_hits = 0, cancelled = 0;
     uint32_t seed = 0;
@@ -268,8 +267,8 @@ TEST_CASE(
     layers.config.num_layers = 4;
     const importer::Graph graph = random_model(layers, 3);
     uint32_t seed = 100;
-    for (const DeviceShape& shape : {DeviceShape{"pp 2", "host[0-1]", 1, 2},
-                                     DeviceShape{"tp 2 x pp 2", "host[0-3]", 2, 2}}) {
+    for (const DeviceShape& shape :
+         {DeviceShape{"pp 2", "host[0-1]", 1, 2}, DeviceShape{"tp 2 x pp 2", "host[0-3]", 2, 2}}) {
         Alone alone(graph, shape.tensor_parallel, checked_options());
         planner::Workload workload;
         workload.batch = 4;

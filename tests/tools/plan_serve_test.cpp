@@ -202,7 +202,8 @@ TEST_CASE("stages that share a host's cores take turns in a forecast", "[tools]"
     options.pipeline_stages = 2;
     auto trace = trace_at_rate("rate=100000,prompt=64,output=50,requests=64");
     const auto busy = [&](const char* devices) {
-        const ServeReport report = forecast(plan_of(devices, workload, options), trace, {.groups = 2});
+        const ServeReport report =
+            forecast(plan_of(devices, workload, options), trace, {.groups = 2});
         return report.stage_busy[0] + report.stage_busy[1];
     };
     CHECK(busy("sim:host[0-1]") < 1.01);

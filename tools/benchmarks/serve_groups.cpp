@@ -185,8 +185,7 @@ std::vector<Row> groups_in_flight(const ServeModel& model, int rounds) {
     Row share{.name = "groups, share of the bound", .goal = 0.9};
     share.detail = "of the predicted ratio, times what two cores at once give of two cores";
     for (const int64_t live : {int64_t{128}, kComputeBound, int64_t{8}, int64_t{2}}) {
-        const Ratios ratios =
-            table_row(model, live, std::max(1, cores / 2), rounds);
+        const Ratios ratios = table_row(model, live, std::max(1, cores / 2), rounds);
         if (live != kComputeBound) continue;
         row.ratios = ratios.groups;
         for (size_t i = 0; i < ratios.groups.size(); ++i)
