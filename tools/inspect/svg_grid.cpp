@@ -44,7 +44,8 @@ public:
     }
 
     std::string svg() const {
-        const double unit = (kWidth - kLabel - 8) / std::max(1.0, static_cast<double>(columns_.size()));
+        const double unit =
+            (kWidth - kLabel - 8) / std::max(1.0, static_cast<double>(columns_.size()));
         const double height = kHead + kRow * static_cast<double>(rows_.size()) + kFoot;
         const Plan& plan = *inspection_.plan;
         SvgWriter svg(kWidth, height, plan.graph.name + ": layers and devices");
