@@ -114,6 +114,71 @@ TEST_CASE("names from a file are text in inspect's page, whatever is clicked", "
                page_of(folder, {(named / "config.json").string(), "--devices", "sim:h100[0-1]"}));
 }
 
+TEST_CASE("inspect's SVG pictures are XML, with names of a file as text", "[tools][page]") {
+    TemporaryFolder folder;
+    const fs::path named = folder.path() / "<img src=x>&\"\x1b";
+    fs::create_directory(named);
+    std::ofstream(named / "config.json")
+        << R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+               "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+               "vocab_size": 96, "max_position_embeddings": 64, "rms_norm_eps": 1e-5})";
+    std::vector<std::string> arguments{"inspect", (named / "config.json").string(), "--devices",
+                                       "sim:h100[0-2]"};
+    for (const char* which : {"", "grid=", "machine="})
+        arguments.insert(
+            arguments.end(),
+            {"--svg", which + (folder.path() / (std::string("of_") +
+                                                (*which ? std::string(which, 4) : "all") + ".svg"))
+                                  .string()});
+    const CommandResult r = run_cleave(arguments);
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    CHECK(r.output.empty());
+    for (const char* which : {"all", "grid", "mach"}) {
+        const fs::path file = folder.path() / (std::string("of_") + which + ".svg");
+        const std::string svg = read_file(file);
+        INFO(which << ": " << svg.substr(0, 400));
+        CHECK(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+        CHECK(svg.find("<img") == std::string::npos);
+        CHECK_THAT(svg, Catch::Matchers::Contains("&lt;img src=x&gt;&amp;&quot;\\x1b"));
+        size_t opened = 0, closed = 0;
+        for (size_t at = svg.find("<g>"); at != std::string::npos; at = svg.find("<g>", at + 1))
+            ++opened;
+        for (size_t at = svg.find("</g>"); at != std::string::npos; at = svg.find("</g>", at + 1))
+            ++closed;
+        CHECK(opened > 0);
+        CHECK(opened == closed);
+    }
+    if (const char* reason = why_not()) CLEAVE_SKIP(reason);
+    check_page("svg", (folder.path() / "of_all.svg").string());
+}
+
+TEST_CASE("inspect refuses other plans, sweeps and pictures that are none, or have no effect",
+          "[tools]") {
+    TemporaryFolder folder;
+    const std::string page = (folder.path() / "plan.html").string();
+    const std::string text = (folder.path() / "sweep.json").string();
+    std::ofstream(text) << R"({"model": "m", "axes": [{"name": "tp"}], "rows": [{"values": []}]})";
+    const std::vector<std::pair<std::vector<std::string>, std::string>> bad = {
+        {{"--against", "stories-260k"}, "it is of the page and of JSON"},
+        {{"--against", "stories-260k", "--json"}, "no .plan file"},
+        {{"--sweep", text}, "it is of the page"},
+        {{"--sweep", "/no/such.json", "--html", page}, "no such file"},
+        {{"--sweep", (source_root() / "README.md").string(), "--html", page}, "no sweep"},
+        {{"--sweep", text, "--html", page}, "a row of it lacks values or figures"},
+        {{"--svg", "grid=/no/such/folder/x.svg"}, "--svg"}};
+    for (const auto& [more, message] : bad) {
+        std::vector<std::string> arguments{"inspect", "stories-260k", "--devices", "sim:h100[0]"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const CommandResult r = run_cleave(arguments);
+        INFO(r.error << r.output.substr(0, 200));
+        CHECK(r.exit_code == 1);
+        CHECK(r.output.empty());
+        CHECK_THAT(r.error, Catch::Matchers::Contains(message));
+        CHECK(!fs::exists(page));
+    }
+}
+
 TEST_CASE("inspect's page prints, in light colours and whole", "[tools][page]") {
     if (const char* reason = why_not()) CLEAVE_SKIP(reason);
     TemporaryFolder folder;

@@ -358,6 +358,19 @@ def measured(browser, page):
     quiet(browser, "measured")
 
 
+def svg(browser, page):
+    """An SVG file of `--svg`: XML that the browser's parser takes, names as text, parts for what the plan has."""
+    browser.size(1400)
+    browser.send("Page.navigate", url="file://" + os.path.abspath(page))
+    browser.until("document.readyState === 'complete' && location.href.endsWith('.svg')")
+    equal(browser.value("document.documentElement.nodeName"), "svg", "the root")
+    equal(browser.value("document.querySelectorAll('parsererror').length"), 0, "faults of the XML")
+    equal(browser.value("document.querySelectorAll('img, script, foreignObject, a').length"), 0, "elements that a name made")
+    expect(browser.value("document.querySelectorAll('rect').length") > 5, "it has parts")
+    expect(browser.value("[...document.querySelectorAll('text')].some(e => e.textContent.includes('layer'))"), "it names layers")
+    quiet(browser, "svg")
+
+
 def pictures(browser, page, folder):
     """The drawings as they were kept: without text, for fonts differ between machines."""
     kept.compare_all(browser, page, folder, expect)
