@@ -9,6 +9,7 @@
 
 #include "planner/ask/figures.h"
 #include "planner/machine/build_machine.h"
+#include "planner/machine/device_names.h"
 #include "planner/plan/text_table.h"
 #include "planner/planner.h"
 
@@ -18,7 +19,7 @@ namespace {
 std::string all_names(const Machine& machine) {
     std::vector<DeviceId> all;
     for (size_t d = 0; d < machine.devices.size(); ++d) all.emplace_back(d);
-    return device_list(machine, all);
+    return folded_names(machine, all);
 }
 
 bool is_simulated(const Machine& machine) {

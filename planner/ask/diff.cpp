@@ -8,6 +8,7 @@
 
 #include <fmt/ranges.h>
 
+#include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 
@@ -129,7 +130,7 @@ private:
 std::map<std::string, std::string> homes(const Plan& plan) {
     std::map<std::string, std::string> homes;
     for (const Stage& stage : plan.stages) {
-        const std::string devices = device_list(plan.machine, stage.devices);
+        const std::string devices = folded_names(plan.machine, stage.devices);
         for (size_t i = stage.first_op.index(); i <= stage.last_op.index(); ++i)
             homes[plan.graph.ops[i].name] = devices;
     }

@@ -104,17 +104,6 @@ std::vector<OpKind> makers(const importer::Graph& graph) {
     return maker;
 }
 
-// "sim:h100[" and 3 of "sim:h100[3]"; the whole name and -1 where it has no number.
-std::pair<std::string, int> numbered(const std::string& name) {
-    const size_t open = name.find('['), close = name.find(']');
-    if (open == std::string::npos || close == std::string::npos || close < open + 2)
-        return {name, -1};
-    const std::string digits = name.substr(open + 1, close - open - 1);
-    if (digits.size() > 6 || digits.find_first_not_of("0123456789") != std::string::npos)
-        return {name, -1};
-    return {name.substr(0, open) + name.substr(close + 1), std::stoi(digits)};
-}
-
 }  // namespace
 
 std::string shape_of(const Plan& plan) {
@@ -124,32 +113,6 @@ std::string shape_of(const Plan& plan) {
     const std::string shape = placement.stages.empty() ? "nothing" : shape_name(placement);
     return plan.copies.empty() ? shape
                                : fmt::format("{} replicas of {}", plan.num_replicas(), shape);
-}
-
-std::string folded_names(const std::vector<std::string>& names) {
-    std::string text;
-    for (size_t i = 0; i < names.size();) {
-        const std::string& name = names[i];
-        const auto [kind, first] = numbered(name);
-        size_t next = i + 1;
-        while (first >= 0 && next < names.size() &&
-               numbered(names[next]) == std::pair(kind, first + static_cast<int>(next - i)))
-            ++next;
-        if (!text.empty()) text += ", ";
-        const size_t close = name.find(']');
-        text += next - i > 1
-                    ? fmt::format("{}-{}{}", name.substr(0, close),
-                                  first + static_cast<int>(next - i) - 1, name.substr(close))
-                    : name;
-        i = next;
-    }
-    return text;
-}
-
-std::string device_list(const Machine& machine, const std::vector<DeviceId>& devices) {
-    std::vector<std::string> names;
-    for (DeviceId d : devices) names.push_back(machine.device(d).name);
-    return folded_names(names);
 }
 
 TimeParts time_parts(const Plan& plan, bool is_prefill) {

@@ -16,10 +16,6 @@ struct Figures;
 // "tp 4 x pp 2", "pp 2 of tp 3, 2", "2 replicas of tp 4 x pp 1".
 std::string shape_of(const Plan& plan);
 
-// "sim:h100[0-3], sim:h100[6]": neighbours of one kind together, in the order given.
-std::string device_list(const Machine& machine, const std::vector<DeviceId>& devices);
-std::string folded_names(const std::vector<std::string>& names);  // the same, by their names
-
 std::string rate_text(const Figures& figures);  // tokens/s: "12475", "36.2"
 
 // The time of one pass of a phase, from its first step to its last, by what its critical path does:

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 
@@ -106,7 +107,7 @@ Place place_of(const Plan& plan, const Case& asked, const std::string& what,
     place.shape = shape_of(*outcome.plan);
     if (const What part = find_part(*outcome.plan, what); !part.ops.empty())
         place.where =
-            device_list(outcome.plan->machine, devices_of(holdings_of(*outcome.plan, part.ops)));
+            folded_names(outcome.plan->machine, devices_of(holdings_of(*outcome.plan, part.ops)));
     place.objective_ns = outcome.plan->prediction.objective_ns;
     place.decode_ns = outcome.plan->prediction.decode_ns_per_token;
     place.slower = static_cast<double>(place.objective_ns) /
@@ -206,7 +207,7 @@ void answer_part(const Plan& plan, WhyAnswer& a) {
                               plan.stages.size(), layers.empty() ? "" : ", layers " + layers);
     }
     a.answer = fmt::format("{} is on {} ({}){}: {} of weights{}.", a.what.text,
-                           device_list(plan.machine, devices_of(a.holdings)), stages,
+                           folded_names(plan.machine, devices_of(a.holdings)), stages,
                            a.holdings.size() > 1 ? ", which share it" : "", bytes_text(weights),
                            kv > 0 ? fmt::format(" and {} of KV", bytes_text(kv)) : "");
     if (!pins.empty())
@@ -291,7 +292,7 @@ void answer_weight(const Plan& plan, WhyAnswer& a) {
     a.because = "its operator";
     a.answer = fmt::format("{} ({}) is on {}, {} in all: where {} is, which reads it.", a.what.text,
                            fmt::join(weight.shape, " x "),
-                           device_list(plan.machine, devices_of(a.holdings)), bytes_text(bytes),
+                           folded_names(plan.machine, devices_of(a.holdings)), bytes_text(bytes),
                            readers.empty() ? "nothing" : plan.graph.op(readers[0]).name);
 }
 
@@ -306,7 +307,7 @@ void answer_buffer(const Plan& plan, WhyAnswer& a) {
     a.because = "its steps";
     a.answer = fmt::format("{} is {} on {}, {} in all.", a.what.text,
                            count_text(std::ssize(a.what.buffers), "buffer"),
-                           device_list(plan.machine, devices_of(a.holdings)), bytes_text(bytes));
+                           folded_names(plan.machine, devices_of(a.holdings)), bytes_text(bytes));
 }
 
 void answer_token(const Plan& plan, WhyAnswer& a) {
