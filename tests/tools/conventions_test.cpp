@@ -72,7 +72,7 @@ std::vector<std::string> candidates(const std::string& line) {
     return words;
 }
 
-using Words = std::vector<std::string>;
+using ArgumentWords = std::vector<std::string>;
 
 }  // namespace
 
@@ -154,10 +154,11 @@ TEST_CASE("a wrong value is blamed on the option that has it", "[tools]") {
 TEST_CASE("options and types by other tools' names do what they do there", "[tools]") {
     const std::string expected = planned({"--devices", "sim:h100[0-3]", "--tp", "4", "--context",
                                           "2048", "--batch", "8", "--dtype", "int8"});
-    for (const Words& names : {Words{"--tensor-parallel-size", "4", "--max-model-len=2048",
-                                     "--max-num-seqs", "8", "--dtype", "q8_0"},
-                               Words{"-tp", "4", "-c", "2048", "-np", "8", "--dtype=q8_0"}}) {
-        Words arguments{"--devices", "sim:h100[0-3]"};
+    for (const ArgumentWords& names :
+         {ArgumentWords{"--tensor-parallel-size", "4", "--max-model-len=2048", "--max-num-seqs",
+                        "8", "--dtype", "q8_0"},
+          ArgumentWords{"-tp", "4", "-c", "2048", "-np", "8", "--dtype=q8_0"}}) {
+        ArgumentWords arguments{"--devices", "sim:h100[0-3]"};
         arguments.insert(arguments.end(), names.begin(), names.end());
         CHECK(planned(arguments) == expected);
     }
@@ -182,7 +183,7 @@ TEST_CASE("prompts come from files and from standard input", "[tools]") {
     const TemporaryFolder folder;
     const std::string file = (folder.path() / "prompt.txt").string();
     std::ofstream(file) << "Once upon a time\n";
-    const Words given{"--prompt", "Once upon a time", "--max-new-tokens", "8"};
+    const ArgumentWords given{"--prompt", "Once upon a time", "--max-new-tokens", "8"};
     const std::string expected = written(given);
     CHECK(written({"--prompt-file", file, "--max-new-tokens", "8"}) == expected);
     const std::string line = fmt::format("'{}' run '{}' --devices host --context 256 -n 8",
@@ -199,26 +200,26 @@ TEST_CASE("prompts come from files and from standard input", "[tools]") {
 
 TEST_CASE("drawn tokens have a new seed each time, and the seed that is told gives them again",
           "[tools]") {
-    const Words draw{"run",
-                     bundled_model().string(),
-                     "--devices",
-                     "host",
-                     "--prompt",
-                     "A",
-                     "--temperature",
-                     "2",
-                     "-n",
-                     "24",
-                     "--context",
-                     "256",
-                     "--ignore-eos"};
+    const ArgumentWords draw{"run",
+                             bundled_model().string(),
+                             "--devices",
+                             "host",
+                             "--prompt",
+                             "A",
+                             "--temperature",
+                             "2",
+                             "-n",
+                             "24",
+                             "--context",
+                             "256",
+                             "--ignore-eos"};
     const CommandResult first = run_cleave(draw), second = run_cleave(draw);
     REQUIRE(first.exit_code == 0);
     CHECK(first.output != second.output);
     std::smatch seed;
     REQUIRE(std::regex_search(first.error, seed, std::regex("seed ([0-9]+); --seed ([0-9]+) ")));
     CHECK(seed[1] == seed[2]);
-    Words again = draw;
+    ArgumentWords again = draw;
     again.insert(again.end(), {"--seed", seed[1]});
     CHECK(run_cleave(again).output == first.output);
     CHECK_THAT(run_cleave(again).error, !Contains("seed"));
@@ -250,8 +251,8 @@ TEST_CASE("a device of one's own machine file is chosen by its name", "[tools]")
 }
 
 TEST_CASE("text is as wide as COLUMNS says, and off a terminal nothing is left out", "[tools]") {
-    const Words arguments{"plan", "llama-3-70b", "--devices", "sim:h100[0-7]",
-                          "--pp", "4",           "--tp",      "2"};
+    const ArgumentWords arguments{"plan", "llama-3-70b", "--devices", "sim:h100[0-7]",
+                                  "--pp", "4",           "--tp",      "2"};
     const std::string whole = run_cleave(arguments).output;
     CHECK_THAT(whole, !Contains("columns have no room") && !Contains("\x1b["));
     CHECK_THAT(whole, Contains("capacity") && Contains("reserved") && Contains("busy"));
@@ -269,12 +270,13 @@ TEST_CASE("text is as wide as COLUMNS says, and off a terminal nothing is left o
 }
 
 TEST_CASE("bash completes commands, options, choices, devices and models", "[tools]") {
-    CHECK(candidates("cleave pla") == Words{"plan"});
-    CHECK(candidates("cleave plan --obj") == Words{"--objective"});
-    CHECK(candidates("cleave plan --objective ") == Words{"latency", "throughput", "memory"});
-    CHECK(candidates("cleave plan --devices sim:h1") == Words{"h100"});  // behind the colon
-    CHECK(candidates("cleave plan llama-3.1-4") == Words{"llama-3.1-405b"});
-    CHECK(candidates("cleave completion z") == Words{"zsh"});
+    CHECK(candidates("cleave pla") == ArgumentWords{"plan"});
+    CHECK(candidates("cleave plan --obj") == ArgumentWords{"--objective"});
+    CHECK(candidates("cleave plan --objective ") ==
+          ArgumentWords{"latency", "throughput", "memory"});
+    CHECK(candidates("cleave plan --devices sim:h1") == ArgumentWords{"h100"});  // behind the colon
+    CHECK(candidates("cleave plan llama-3.1-4") == ArgumentWords{"llama-3.1-405b"});
+    CHECK(candidates("cleave completion z") == ArgumentWords{"zsh"});
     CHECK(candidates("cleave run x --max-new-tokens ").front().empty());
 }
 
