@@ -32,7 +32,9 @@ size_t next_character(const std::string& text, size_t at) {
 // is longer than a line.
 std::vector<std::string> broken(const std::string& text, size_t width) {
     std::vector<std::string> lines;
-    size_t begin = 0, at = 0, good = 0, count = 0;
+    // What a cell is indented by is kept, and continued.
+    const size_t margin = std::min(text.find_first_not_of(' '), text.size());
+    size_t begin = 0, at = margin, good = margin, count = margin;
     while (at < text.size()) {
         const char c = text[at];
         at = next_character(text, at);
@@ -40,14 +42,16 @@ std::vector<std::string> broken(const std::string& text, size_t width) {
         if (c == ' ' || c == ',') good = at;
         if (count < width || at == text.size()) continue;
         const bool space_follows = text[at] == ' ';
-        const size_t end = space_follows || good <= begin ? at : good;
-        lines.push_back(text.substr(begin, end - begin));
+        const size_t end = space_follows || good <= (begin == 0 ? margin : begin) ? at : good;
+        lines.push_back(std::string(begin == 0 ? 0 : margin, ' ') +
+                        text.substr(begin, end - begin));
         while (!lines.back().empty() && lines.back().back() == ' ') lines.back().pop_back();
         begin = space_follows ? at + 1 : end;
         at = good = begin;
-        count = 0;
+        count = margin;
     }
-    if (begin < text.size() || lines.empty()) lines.push_back(text.substr(begin));
+    if (begin < text.size() || lines.empty())
+        lines.push_back(std::string(begin == 0 ? 0 : margin, ' ') + text.substr(begin));
     return lines;
 }
 
@@ -82,14 +86,23 @@ size_t TextTable::total(const std::vector<size_t>& widths) const {
     return total;
 }
 
-// Columns that are left out, in the order of may_drop, until the others fit.
+// Columns that are left out: in the order of may_drop until the others fit, less those that then
+// have room after all.
 std::vector<size_t> TextTable::drop(std::vector<size_t>& widths, size_t width) const {
+    const std::vector<size_t> natural = widths;
     std::vector<size_t> dropped;
     for (size_t column : optional_) {
         if (total(widths) <= width) break;
         if (widths[column] == 0) continue;
         widths[column] = 0;
         dropped.push_back(column);
+    }
+    for (size_t i = dropped.size(); i-- > 0;) {
+        std::vector<size_t> with = widths;
+        with[dropped[i]] = natural[dropped[i]];
+        if (total(with) > width) continue;
+        widths = with;
+        dropped.erase(dropped.begin() + static_cast<std::ptrdiff_t>(i));
     }
     return dropped;
 }

@@ -20,7 +20,7 @@ public:
         out_ += bold(title_text(plan_)) + "\n";
         entries(answer_lines(plan_));
         out_ += "\n";
-        entries(request_lines(plan_, options_.spell));
+        entries(request_lines(plan_));
         section("Devices, each; a pass: of decode");
         out_ += devices_text(plan_, options_.width);
         section(fmt::format("Decode pass: one token of every sequence, {} tokens behind it",
@@ -32,7 +32,8 @@ public:
             out_ += steps_text(plan_, true, true, options_.width);
         }
         links();
-        const std::vector<Line> why = why_lines(plan_), machinery = machinery_lines(plan_);
+        const std::vector<Line> why = why_lines(plan_, options_.spell),
+                                machinery = machinery_lines(plan_);
         if (!why.empty() || !machinery.empty()) section("Why");
         entries(why);
         entries(machinery);

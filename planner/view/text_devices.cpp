@@ -209,7 +209,7 @@ std::string devices_text(const Plan& plan, int width) {
     for (const std::string& name : libraries) library += (library.empty() ? "" : ", ") + name;
     table.row({"", "stage", "layers", "heads", "weights", "KV", "working", library, "reserved",
                "free", "capacity", "a pass", "busy"});
-    table.may_drop({3, 12, 8, 11, 6, 2});
+    table.may_drop({3, 12, 8, 11, 6, 1, 2});
     for (const std::vector<size_t>& members : alike(plan, rows)) {
         std::vector<std::string> cells = AlikeDevices(plan, rows, members).cells();
         if (library.empty()) cells[7].clear();

@@ -15,14 +15,32 @@
 namespace cleave::planner {
 namespace {
 
-using Row = std::vector<std::string>;  // what, where, how much, time
+// Launches or exchanges that differ in devices and little of their times.
+struct Row {
+    std::string what, where, bytes, how;
+    std::string relative;  // `where`, by the devices' places in their stages
+    int64_t least_ns = 0, most_ns = 0;
+};
+
+// Times of alike work differ by the last digit, or by who is the neighbour.
+bool as_long(const Row& a, const Row& b) {
+    return std::max(a.most_ns, b.most_ns) <= std::min(a.least_ns, b.least_ns) * 21 / 20;
+}
+std::string span_text(const Row& row) {
+    const std::string low = time_text(row.least_ns), high = time_text(row.most_ns);
+    return low == high ? high : low.substr(0, low.find(' ')) + "-" + high;
+}
+void join_times(Row& row, const Row& other) {
+    row.least_ns = std::min(row.least_ns, other.least_ns);
+    row.most_ns = std::max(row.most_ns, other.most_ns);
+}
 
 // Consecutive steps of one layer in one stage; what comes from other stages is apart.
 struct Block {
     int stage = 0, layer = -1, repeats = 1;
     bool arrives = false;
     std::vector<Row> rows;
-    std::vector<Row> relative;  // the same, where devices are places in their stages
+    std::string last;  // what the last row does in the last layer, where that is another thing
 };
 
 // Blocks of one stage, and the stages whose blocks differ from them in devices and layers alone.
@@ -49,11 +67,13 @@ private:
     std::string names(const std::vector<DeviceId>& devices, bool relative = false) const;
     std::string what(const Step& step) const { return step_words(plan_.graph, step); }
     std::string where(const Step& step, bool relative = false) const;
-    std::string amount(const Step& step) const;
+    std::string bytes(const Step& step) const;
+    std::string how(const Step& step) const;
     std::vector<Block> blocks() const;
     std::vector<StageBlocks> stages() const;
     std::vector<std::vector<size_t>> groups(size_t first, size_t end) const;
-    Row merged(const std::vector<size_t>& group, bool relative) const;
+    Row merged(const std::vector<size_t>& group) const;
+    bool continues(const Block& before, const Block& block) const;
     std::string title(const Block& block) const;
     std::string head(const StageBlocks& stage) const;
 
@@ -80,25 +100,30 @@ std::string StepsText::where(const Step& step, bool relative) const {
     return names(step_devices(phase_, step), relative);
 }
 
-std::string StepsText::amount(const Step& step) const {
+std::string StepsText::bytes(const Step& step) const {
     if (const Compute* c = step.compute()) {
-        if (int64_t weights = c->weight_bytes.at(point_); weights > 0)
-            return bytes_text(weights) + " of weights";
-        int64_t bytes = c->activation_bytes.at(point_);
-        return bytes > 0
-                   ? bytes_text(bytes) + (c->kv.valid() ? " of keys and values" : " of activations")
-                   : "";
+        const int64_t weights = c->weight_bytes.at(point_);
+        const int64_t bytes = weights > 0 ? weights : c->activation_bytes.at(point_);
+        return bytes > 0 ? bytes_text(bytes) : "";
     }
-    const std::string text = fmt::format("{}, {} moved, ", bytes_text(step_bytes(step, point_)),
-                                         bytes_text(step.link_bytes.at(point_)));
+    return bytes_text(step_bytes(step, point_));
+}
+
+std::string StepsText::how(const Step& step) const {
+    if (const Compute* c = step.compute())
+        return c->weight_bytes.at(point_) > 0        ? "weights"
+               : c->activation_bytes.at(point_) == 0 ? ""
+               : c->kv.valid()                       ? "keys and values"
+                                                     : "activations";
+    const std::string moved = bytes_text(step.link_bytes.at(point_)) + " moved, ";
     const Collective* c = step.collective();
-    if (!c) return text + step_implementation(plan_, phase_, step);
-    if (c->op == CollectiveOp::kAllGather && c->path == Path::kVendor)
-        return text + "by the vendor's library";
-    return text + std::string(sum_form_name(c->form())) +
-           (c->path == Path::kStaged ? ", staged"
-            : c->path == Path::kPeer ? " by peer memory"
-                                     : " by the vendor's library");
+    if (!c) return moved + step_implementation(plan_, phase_, step);
+    if (c->path == Path::kVendor)
+        return moved + (c->op == CollectiveOp::kAllGather
+                            ? "by the vendor's library"
+                            : std::string(sum_form_name(c->form())) + " by the vendor's library");
+    return moved + std::string(sum_form_name(c->form())) +
+           (c->path == Path::kStaged ? ", staged" : " by peer memory");
 }
 
 // The steps [first, end) as rows: between two exchanges, one kernel on several devices is one row,
@@ -114,7 +139,8 @@ std::vector<std::vector<size_t>> StepsText::groups(size_t first, size_t end) con
             if (c)
                 return other.compute() && other.compute()->kernel == c->kernel &&
                        other.compute()->ops == c->ops;
-            return step.transfer() && other.transfer() && amount(other) == amount(step);
+            return step.transfer() && other.transfer() && bytes(other) == bytes(step) &&
+                   how(other) == how(step);
         };
         const size_t last = groups.empty() ? 0 : groups.size() - 1;
         const auto from = groups.begin() + static_cast<std::ptrdiff_t>(c ? open : last);
@@ -128,30 +154,47 @@ std::vector<std::vector<size_t>> StepsText::groups(size_t first, size_t end) con
     return groups;
 }
 
-Row StepsText::merged(const std::vector<size_t>& group, bool relative) const {
+Row StepsText::merged(const std::vector<size_t>& group) const {
     const Step& step = phase_.steps[group[0]];
-    if (group.size() == 1)
-        return {what(step), where(step, relative), amount(step), time_text(step.predicted_ns)};
+    Row row{what(step),        where(step),       bytes(step),      how(step),
+            where(step, true), step.predicted_ns, step.predicted_ns};
+    if (group.size() == 1) return row;
     std::vector<DeviceId> devices, targets;
-    std::string least, most;
-    int64_t least_bytes = INT64_MAX, most_bytes = -1, ns = 0;
+    const Step *least = &step, *most = &step;
     for (size_t i : group) {
         const Step& s = phase_.steps[i];
         devices.push_back(s.compute() ? s.compute()->device : device(s.transfer()->source));
         if (const Transfer* t = s.transfer()) targets.push_back(device(t->destination));
-        int64_t bytes = step_bytes(s, point_);
-        if (bytes < least_bytes) least = amount(s);
-        if (bytes > most_bytes) most = amount(s);
-        least_bytes = std::min(least_bytes, bytes);
-        most_bytes = std::max(most_bytes, bytes);
-        ns = std::max(ns, s.predicted_ns);
+        if (step_bytes(s, point_) < step_bytes(*least, point_)) least = &s;
+        if (step_bytes(s, point_) > step_bytes(*most, point_)) most = &s;
+        row.most_ns = std::max(row.most_ns, s.predicted_ns);
     }
-    std::string each = least == most || least.empty()
-                           ? most
-                           : fmt::format("{} to {}", least.substr(0, least.find(" of ")), most);
-    std::string on = names(devices, relative);
-    if (!targets.empty()) on += " -> " + names(targets, relative);
-    return {what(step), on, each.empty() ? each : each + " each", time_text(ns)};
+    row.least_ns = row.most_ns;  // the stage goes on when the last one has ended
+    const std::string low = bytes(*least), high = bytes(*most);
+    row.bytes = low == high || low.empty() ? high : fmt::format("{} to {}", low, high);
+    if (!row.bytes.empty()) row.bytes += " each";
+    row.where = names(devices);
+    row.relative = names(devices, true);
+    if (targets.empty()) return row;
+    row.where += " -> " + names(targets);
+    row.relative += " -> " + names(targets, true);
+    return row;
+}
+
+// Whether a layer does what those before it do. The last of a stage may end with another sum.
+bool StepsText::continues(const Block& before, const Block& block) const {
+    const int64_t layers = plan_.graph.config.num_layers;
+    if (block.arrives || before.arrives || before.stage != block.stage || before.layer < 0 ||
+        block.layer >= layers || before.rows.size() != block.rows.size() || !before.last.empty())
+        return false;
+    for (size_t i = 0; i < block.rows.size(); ++i) {
+        const Row &a = before.rows[i], &b = block.rows[i];
+        const bool ends = i + 1 == block.rows.size();
+        if (a.where != b.where || a.bytes != b.bytes || a.how != b.how || !as_long(a, b) ||
+            (a.what != b.what && !ends))
+            return false;
+    }
+    return true;
 }
 
 std::vector<Block> StepsText::blocks() const {
@@ -167,16 +210,16 @@ std::vector<Block> StepsText::blocks() const {
                 break;
         }
         Block block{first.stage, first.layer, 1, arrives, {}, {}};
-        for (const auto& group : groups(i, end)) {
-            block.rows.push_back(merged(group, false));
-            block.relative.push_back(merged(group, true));
-        }
+        for (const auto& group : groups(i, end)) block.rows.push_back(merged(group));
         i = end;
-        if (!blocks.empty() && blocks.back().stage == block.stage &&
-            blocks.back().rows == block.rows && !block.arrives)
-            ++blocks.back().repeats;
-        else
+        if (blocks.empty() || !continues(blocks.back(), block)) {
             blocks.push_back(std::move(block));
+            continue;
+        }
+        Block& before = blocks.back();
+        if (before.rows.back().what != block.rows.back().what) before.last = block.rows.back().what;
+        for (size_t r = 0; r < block.rows.size(); ++r) join_times(before.rows[r], block.rows[r]);
+        ++before.repeats;
     }
     return blocks;
 }
@@ -192,23 +235,33 @@ std::vector<StageBlocks> StepsText::stages() const {
     }
     const int layers = static_cast<int>(plan_.graph.config.num_layers);
     const auto inside = [&](const Block& b) { return b.layer >= 0 && b.layer < layers; };
+    const auto same_row = [](const Row& x, const Row& y) {
+        return x.what == y.what && x.relative == y.relative && x.bytes == y.bytes &&
+               x.how == y.how && as_long(x, y);
+    };
     const auto same = [&](const StageBlocks& a, const StageBlocks& b) {
         return plan_.stages[static_cast<size_t>(a.alike[0])].devices.size() ==
                    plan_.stages[static_cast<size_t>(b.alike[0])].devices.size() &&
                std::equal(a.blocks.begin(), a.blocks.end(), b.blocks.begin(), b.blocks.end(),
                           [&](const Block& x, const Block& y) {
-                              return x.relative == y.relative && x.repeats == y.repeats &&
-                                     x.arrives == y.arrives && inside(x) == inside(y);
+                              return x.repeats == y.repeats && x.arrives == y.arrives &&
+                                     x.last == y.last && inside(x) == inside(y) &&
+                                     std::equal(x.rows.begin(), x.rows.end(), y.rows.begin(),
+                                                y.rows.end(), same_row);
                           });
     };
     std::vector<StageBlocks> folded;
     for (StageBlocks& stage : stages) {
         const auto found = std::find_if(folded.begin(), folded.end(),
                                         [&](const StageBlocks& one) { return same(one, stage); });
-        if (found == folded.end())
+        if (found == folded.end()) {
             folded.push_back(std::move(stage));
-        else
-            found->alike.push_back(stage.alike[0]);
+            continue;
+        }
+        found->alike.push_back(stage.alike[0]);
+        for (size_t b = 0; b < stage.blocks.size(); ++b)
+            for (size_t r = 0; r < stage.blocks[b].rows.size(); ++r)
+                join_times(found->blocks[b].rows[r], stage.blocks[b].rows[r]);
     }
     return folded;
 }
@@ -245,7 +298,9 @@ std::string StepsText::head(const StageBlocks& stage) const {
 
 std::string StepsText::folded(int width) const {
     constexpr size_t kMost = 8;
-    TextTable table("<<<>", "  ");
+    TextTable table("<<<<>", "  ");
+    table.row({"", "on", "bytes", "what of", "time"});
+    table.may_drop({3});
     const std::vector<StageBlocks> all = stages();
     size_t left_out = 0;
     for (size_t s = 0; s < all.size(); ++s) {
@@ -261,21 +316,24 @@ std::string StepsText::folded(int width) const {
             table.line(std::exchange(first, false)
                            ? fmt::format("- {}: {}", head(all[s]), title(block))
                            : "- " + title(block));
-            for (Row row : block.rows) {
-                row[0] = "  " + row[0];
-                table.row(std::move(row));
-            }
+            for (const Row& row : block.rows)
+                table.row({"  " + row.what, row.where, row.bytes, row.how, span_text(row)});
+            if (!block.last.empty())
+                table.line(fmt::format("    in layer {}: {}", block.layer + block.repeats - 1,
+                                       block.last));
         }
     }
     return table.text(width);
 }
 
 std::string StepsText::all(int width) const {
-    TextTable table(">><<<>", "  ");
+    TextTable table(">><<<<>", "  ");
+    table.row({"", "", "", "on", "bytes", "what of", "time"});
+    table.may_drop({5});
     for (size_t i = 0; i < phase_.steps.size(); ++i) {
         const Step& s = phase_.steps[i];
         table.row({std::to_string(i), s.layer < 0 ? "" : fmt::format("L{}", s.layer), what(s),
-                   where(s), amount(s), time_text(s.predicted_ns)});
+                   where(s), bytes(s), how(s), time_text(s.predicted_ns)});
     }
     return table.text(width);
 }

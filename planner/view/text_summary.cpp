@@ -105,7 +105,7 @@ std::string types_text(const Plan& plan) {
         text += fmt::format(", KV cache {}{}", w.kv_dtype.value_or(DType::kF32),
                             has_kv_scales(w.kv_dtype.value_or(DType::kF32)) ? " with scales" : "");
     text += fmt::format(", activations {}", w.activation_dtype);
-    return plan.machine.devices.size() > 1 ? text + ", exchanged as such" : text;
+    return plan.machine.devices.size() > 1 ? text + ", also between devices" : text;
 }
 
 // What the plan's own placement has room for before a device is full.
@@ -245,7 +245,7 @@ void add_serving(const Plan& plan, Lines& lines) {
 
 // Of text that lists many things, the first and the last.
 std::string shortened(const std::string& text) {
-    constexpr size_t kMost = 160, kBegin = 90, kEnd = 50;
+    constexpr size_t kMost = 100, kBegin = 55, kEnd = 35;
     if (text.size() <= kMost) return text;
     const size_t begin = text.rfind(", ", kBegin), end = text.find(", ", text.size() - kEnd);
     if (begin == std::string::npos || end == std::string::npos) return text;
@@ -285,7 +285,7 @@ std::vector<Line> answer_lines(const Plan& plan) {
     return lines;
 }
 
-std::vector<Line> request_lines(const Plan& plan, Speller spell) {
+std::vector<Line> request_lines(const Plan& plan) {
     const Workload& w = plan.workload;
     Lines lines{{"model", model_text(plan)}, {"types", types_text(plan)}};
     lines.push_back(
@@ -298,8 +298,6 @@ std::vector<Line> request_lines(const Plan& plan, Speller spell) {
     for (const Pin& pin : plan.options.pins) pins.push_back(pin_text(plan, pin));
     if (!pins.empty()) lines.push_back({"pinned", fmt::format("{}", fmt::join(pins, ", "))});
     if (std::string heads = head_split(plan); !heads.empty()) lines.push_back({"heads", heads});
-    const std::vector<std::string> basis = basis_lines(plan, spell);
-    for (size_t i = 0; i < basis.size(); ++i) lines.push_back({i == 0 ? "rests on" : "", basis[i]});
     add_network(plan, lines);
     add_serving(plan, lines);
     return lines;
@@ -319,7 +317,7 @@ std::string objective_text(const Plan& plan) {
 
 }  // namespace
 
-std::vector<Line> why_lines(const Plan& plan) {
+std::vector<Line> why_lines(const Plan& plan, Speller spell) {
     constexpr size_t kShown = 3, kShapes = 4;
     const Why& w = plan.why;
     const Prediction& p = plan.prediction;
@@ -345,6 +343,8 @@ std::vector<Line> why_lines(const Plan& plan) {
                              : fmt::format("no plan can take less than {}, this one is within "
                                            "{:.1f} %",
                                            time_text(p.lower_bound_ns), 100 * gap(plan)))});
+    const std::vector<std::string> basis = basis_lines(plan, spell);
+    for (size_t i = 0; i < basis.size(); ++i) lines.push_back({i == 0 ? "rests on" : "", basis[i]});
     return lines;
 }
 

@@ -18,8 +18,8 @@ struct Line {
 
 std::string title_text(const Plan& plan);
 std::vector<Line> answer_lines(const Plan& plan);
-std::vector<Line> request_lines(const Plan& plan, Speller spell);
-std::vector<Line> why_lines(const Plan& plan);
+std::vector<Line> request_lines(const Plan& plan);
+std::vector<Line> why_lines(const Plan& plan, Speller spell);
 std::vector<Line> machinery_lines(const Plan& plan);
 
 }  // namespace cleave::planner

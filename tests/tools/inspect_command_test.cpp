@@ -245,7 +245,7 @@ TEST_CASE("inspect's text has every part, and equal devices once", "[tools]") {
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     for (const char* part :
-         {"llama-3-8b on 4 devices", "Decode: ", "Prefill: ", "\nLayers: ", "\nMemory",
+         {"llama-3-8b on 4 devices", "Decode pass: ", "Prefill: ", "\nLayers: ", "\nMemory",
           "\nTime of a pass", "\nKernels: ", "fullest in ", "gate_proj up_proj", "o_proj",
           "down_proj", "sim:h100[1-3]", "gate_up_", "narrow_"})
         CHECK_THAT(r.output, Catch::Matchers::Contains(part));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/command_tree.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace cleave::tools {
@@ -30,15 +31,20 @@ bool helps(const std::string& range) {
     return dots != std::string::npos && std::atof(range.c_str() + dots + 2) <= 65535;
 }
 
+constexpr size_t kMostWords = 30;  // characters of choices that stand in place of a value
+
 // CLI11's "TEXT:{a,b}" and "INT:1..9" are a type and what a validator says of itself.
 void read_type(const std::string& type, OptionFacts& facts) {
     const size_t colon = type.find(':');
     facts.value = value_word(type.substr(0, colon));
     if (colon == std::string::npos) return;
     const std::string validator = type.substr(colon + 1);
-    if (validator.starts_with("{") && validator.ends_with("}"))
+    if (validator.starts_with("{") && validator.ends_with("}")) {
         facts.choices = split_at(validator.substr(1, validator.size() - 2), ',');
-    else if (helps(validator))
+        std::string words = validator.substr(1, validator.size() - 2);
+        std::replace(words.begin(), words.end(), ',', '|');
+        if (facts.value == "TEXT") facts.value = words.size() <= kMostWords ? words : "NAME";
+    } else if (helps(validator))
         facts.range = validator;
     else if (validator == "N|auto")
         facts.value = validator;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "planner/build/communicator_memory.h"
 #include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
@@ -157,6 +158,95 @@ private:
     std::vector<LayerRows> rows_;
 };
 
+// What the memory of devices holds that hold the same things.
+class HeldMemory {
+public:
+    HeldMemory(const Inspection& inspection, const std::vector<DeviceId>& devices)
+        : inspection_(inspection), plan_(*inspection.plan), devices_(devices) {}
+
+    void add_to(TextTable& table) const {
+        table.line(fmt::format("- {}{}", folded_names(plan_.machine, devices_),
+                               devices_.size() > 1 ? ", each" : ""));
+        add_arena(table, Arena::kWeights, &DeviceMemory::weights);
+        add_arena(table, Arena::kKv, &DeviceMemory::kv);
+        add_arena(table, Arena::kActivations, &DeviceMemory::activations);
+        add_arena(table, Arena::kStaging, &DeviceMemory::staging);
+        add_arena(table, Arena::kScratch, &DeviceMemory::scratch);
+        table.row({"  reserved", span(&DeviceMemory::reserved), "for the driver"});
+        if (first().collectives > 0)
+            table.row({"  collectives", span(&DeviceMemory::collectives),
+                       "for " + library_name(plan_.machine.device(devices_[0]))});
+        table.row({"  free", free(), "of " + span(&DeviceMemory::capacity)});
+    }
+
+private:
+    const DeviceMemory& of(DeviceId device) const { return plan_.memory[device.index()]; }
+    const DeviceMemory& first() const { return of(devices_[0]); }
+    const DeviceMap& map(DeviceId device) const { return inspection_.memory[device.index()]; }
+
+    std::string span(int64_t DeviceMemory::* bytes) const {
+        Span all;
+        for (const DeviceId device : devices_) all.add(of(device).*bytes);
+        return all.text(bytes_text);
+    }
+    std::string free() const {
+        Span all;
+        for (const DeviceId device : devices_) all.add(of(device).free());
+        return all.text(bytes_text);
+    }
+
+    // The largest items of an arena; the page and the JSON have all.
+    void add_arena(TextTable& table, Arena arena, int64_t DeviceMemory::* bytes) const {
+        constexpr size_t kShown = 5;
+        if (first().*bytes == 0) return;
+        const bool lives = arena == Arena::kActivations && !map(devices_[0]).fullest.empty();
+        table.row({"  " + std::string(arena_name(arena)), span(bytes),
+                   lives ? "fullest in " + map(devices_[0]).fullest + ", with" : ""});
+        if (arena == Arena::kScratch) return;
+        size_t shown = 0;
+        int64_t rest = 0, others = 0;
+        const std::vector<MemoryItem>& items = map(devices_[0]).items;
+        for (size_t i = 0; i < items.size(); ++i) {
+            if (items[i].arena != arena) continue;
+            if (shown++ < kShown) {
+                table.row({"", item_span(items[i], i), item_text(items[i], i)});
+            } else {
+                rest += items[i].bytes;
+                ++others;
+            }
+        }
+        if (others > 0) table.row({"", bytes_text(rest), fmt::format("{} more", others)});
+    }
+
+    // The same thing on the other devices; activations are those of the first.
+    const MemoryItem* same(DeviceId device, const MemoryItem& item, size_t place) const {
+        const std::vector<MemoryItem>& items = map(device).items;
+        const bool is_there = place < items.size() && items[place].what == item.what;
+        return item.arena != Arena::kActivations && is_there ? &items[place] : nullptr;
+    }
+    std::string item_span(const MemoryItem& item, size_t place) const {
+        Span bytes;
+        bytes.add(item.bytes);
+        for (const DeviceId device : devices_)
+            if (const MemoryItem* other = same(device, item, place)) bytes.add(other->bytes);
+        return bytes.text(bytes_text);
+    }
+    std::string item_text(const MemoryItem& item, size_t place) const {
+        Span buffers;
+        buffers.add(item.buffers);
+        for (const DeviceId device : devices_)
+            if (const MemoryItem* other = same(device, item, place)) buffers.add(other->buffers);
+        return buffers.most() > 1
+                   ? fmt::format("{} x {}", item.what,
+                                 buffers.text([](int64_t n) { return std::to_string(n); }))
+                   : item.what;
+    }
+
+    const Inspection& inspection_;
+    const Plan& plan_;
+    const std::vector<DeviceId>& devices_;
+};
+
 // A kernel of one phase on all the devices that launch it.
 struct KernelRow {
     const KernelUse* first = nullptr;
@@ -196,6 +286,30 @@ std::vector<KernelRow> kernel_rows(const Inspection& inspection, bool is_prefill
 
 std::string layers_text(const Inspection& inspection, int width) {
     return LayersTable(inspection).text(width);
+}
+
+std::string memory_text(const Inspection& inspection, int width) {
+    constexpr size_t kMost = 3;
+    const Plan& plan = *inspection.plan;
+    // Devices whose memory holds the same things, whatever their sizes.
+    std::map<std::string, size_t> at;
+    std::vector<std::vector<DeviceId>> groups;
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+        std::string key = plan.machine.devices[d].model;
+        for (const MemoryItem& item : inspection.memory[d].items)
+            if (item.arena != Arena::kActivations) key += "\n" + item.what;
+        const auto [found, fresh] = at.try_emplace(key, groups.size());
+        if (fresh) groups.emplace_back();
+        groups[found->second].emplace_back(d);
+    }
+    TextTable table("<><", "  ");
+    for (size_t g = 0; g < std::min(kMost, groups.size()); ++g)
+        HeldMemory(inspection, groups[g]).add_to(table);
+    if (groups.size() > kMost)
+        table.line(
+            fmt::format("- {} that hold other things: --json and --html have them",
+                        count_text(static_cast<int64_t>(groups.size() - kMost), "more kind")));
+    return table.text(width);
 }
 
 std::string times_text(const Inspection& inspection, int width) {

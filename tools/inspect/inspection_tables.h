@@ -10,6 +10,7 @@
 namespace cleave::tools {
 
 std::string layers_text(const Inspection& inspection, int width);
+std::string memory_text(const Inspection& inspection, int width);
 std::string times_text(const Inspection& inspection, int width);
 std::string kernels_text(const Inspection& inspection, int width);
 
