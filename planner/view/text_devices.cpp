@@ -280,6 +280,7 @@ Fullest fullest(const Plan& plan) {
         share = std::max(share, used);
     }
     most.devices = folded_names(plan.machine, devices);
+    most.count = devices.size();
     return most;
 }
 

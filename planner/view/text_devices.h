@@ -18,6 +18,7 @@ std::string links_text(const Plan& plan, int width);
 // "sim:h100[0-7]", the devices whose memory is used most, and how much of how much.
 struct Fullest {
     std::string devices;
+    size_t count = 0;  // of them
     int64_t needed = 0, capacity = 0;
 };
 Fullest fullest(const Plan& plan);

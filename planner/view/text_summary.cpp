@@ -108,6 +108,11 @@ std::string types_text(const Plan& plan) {
     return plan.machine.devices.size() > 1 ? text + ", also between devices" : text;
 }
 
+std::string percent_text(int64_t part, int64_t whole) {
+    const double percent = 100 * static_cast<double>(part) / static_cast<double>(whole);
+    return percent < 1 ? "under 1" : fmt::format("{:.0f}", percent);
+}
+
 // What the plan's own placement has room for before a device is full.
 std::string room_line(const Plan& plan) {
     const Room room = room_of(plan);
@@ -270,12 +275,9 @@ std::vector<Line> answer_lines(const Plan& plan) {
     if (most.capacity > 0)
         lines.push_back(
             {"fits",
-             fmt::format(
-                 "yes: {} of {} ({:.0f} %) on the fullest {}, {}", bytes_text(most.needed),
-                 bytes_text(most.capacity),
-                 100 * static_cast<double>(most.needed) / static_cast<double>(most.capacity),
-                 most.devices.find_first_of("-,") == std::string::npos ? "device" : "devices",
-                 most.devices)});
+             fmt::format("yes: {} of {} ({} %) on the fullest {}, {}", bytes_text(most.needed),
+                         bytes_text(most.capacity), percent_text(most.needed, most.capacity),
+                         most.count == 1 ? "device" : "devices", most.devices)});
     if (plan.prediction.decode_ns_per_token > 0) {
         lines.push_back({"speed", speed_line(plan)});
         lines.push_back({"first token", first_token_text(plan)});
