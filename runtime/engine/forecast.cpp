@@ -23,6 +23,7 @@ public:
           options_(options),
           scheduler_(limits_, options),
           stage_free_(plan.stages.size()),
+          host_free_(costs.num_hosts()),
           stage_busy_(plan.stages.size()) {}
 
     ServeReport run(const std::vector<TraceRequest>& trace);
@@ -44,6 +45,7 @@ private:
     Scheduler scheduler_;
     double now_ms_ = 0;
     std::vector<double> stage_free_;  // when each stage has ended its passes so far
+    std::vector<double> host_free_;   // and each host's cores
     std::vector<double> stage_busy_;
     std::deque<Timed> passes_;
     ServeMeter meter_;
@@ -63,14 +65,19 @@ void ForecastRun::arrive(const TraceRequest& request) {
         meter_.refuse(admission.reason);
 }
 
-// Stages take passes in order, each as soon as the stage before has ended it.
+// Stages take passes in order, each as soon as the stage before has ended it, and the cores that it
+// shares with others are free.
 void ForecastRun::give_passes() {
     while (auto pass = scheduler_.next()) {
         std::vector<double> spans = costs_.stage_ns(size_of(pass->batch));
         double at = now_ms_;
         for (size_t s = 0; s < spans.size(); ++s) {
-            at = std::max(at, stage_free_[s]) + spans[s] / 1e6;
+            at = std::max(at, stage_free_[s]);
+            for (const size_t host : costs_.hosts_of_stages()[s])
+                at = std::max(at, host_free_[host]);
+            at += spans[s] / 1e6;
             stage_free_[s] = at;
+            for (const size_t host : costs_.hosts_of_stages()[s]) host_free_[host] = at;
             stage_busy_[s] += spans[s] / 1e6;
         }
         passes_.push_back({*std::move(pass), now_ms_, at});

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
+#include <string>
 
 #include "planner/cost/groups.h"
 #include "planner/cost/simulate.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 #include "runtime/execute/device_steps.h"
 
@@ -44,7 +47,19 @@ PassSize size_of(const Batch& batch) {
 }
 
 PassCosts::PassCosts(const planner::Plan& plan)
-    : workload_(plan.workload), plan_(plan), analysis_(planner::analyse(plan_.graph)) {}
+    : workload_(plan.workload), plan_(plan), analysis_(planner::analyse(plan_.graph)) {
+    std::map<std::string, size_t> numbers;
+    for (const planner::Stage& stage : plan_.stages) {
+        std::set<size_t> hosts;
+        for (const planner::DeviceId id : stage.devices) {
+            const planner::DeviceInfo& device = plan_.machine.device(id);
+            if (planner::is_on_cores(device.kind))
+                hosts.insert(numbers.try_emplace(device.host, numbers.size()).first->second);
+        }
+        hosts_of_stages_.emplace_back(hosts.begin(), hosts.end());
+    }
+    num_hosts_ = numbers.size();
+}
 
 // Of a decode pass: `tokens` sequences with `keys` keys each. Of a prefill pass: one of the passes
 // of `outputs` prompts that are so long that a token sees `keys` keys on average.
@@ -128,10 +143,16 @@ std::vector<double> PassCosts::stage_ns(const PassSize& pass) {
 int64_t PassCosts::best_groups(int64_t sequences, int64_t past) {
     auto pass_time = [&](int64_t rows) {
         planner::PassTime time;
-        for (double span : stage_ns({rows, rows, rows * (past + 1), false})) {
-            auto ns = static_cast<int64_t>(span);
+        std::vector<int64_t> of_hosts(num_hosts_);
+        const std::vector<double> spans = stage_ns({rows, rows, rows * (past + 1), false});
+        for (size_t s = 0; s < spans.size(); ++s) {
+            const auto ns = static_cast<int64_t>(spans[s]);
             time.whole_ns += ns;
             time.busiest_ns = std::max(time.busiest_ns, ns);
+            for (const size_t host : hosts_of_stages_[s]) {
+                of_hosts[host] += ns;
+                time.busiest_ns = std::max(time.busiest_ns, of_hosts[host]);
+            }
         }
         return time;
     };

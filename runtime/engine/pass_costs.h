@@ -34,8 +34,13 @@ public:
     // [stages]
     std::vector<double> stage_ns(const PassSize& pass);
 
+    // [stages] The hosts, by number, whose cores a stage computes on. A stage has all cores of its
+    // hosts (planner::core_shares), so stages that share one take turns.
+    const std::vector<std::vector<size_t>>& hosts_of_stages() const { return hosts_of_stages_; }
+    size_t num_hosts() const { return num_hosts_; }
+
     // How many groups in flight are worth having for `sequences` that decode, with `past` tokens
-    // each (planner/cost/groups.h). Stages work at once here, also those that share cores.
+    // each (planner/cost/groups.h).
     int64_t best_groups(int64_t sequences, int64_t past);
 
     // Most tokens of a pass that takes at most `ms`: one of each sequence of the workload, half way
@@ -53,6 +58,8 @@ private:
     planner::Plan plan_;  // its workload is that of the last simulation
     planner::Analysis analysis_;
     std::map<Node, std::vector<double>> known_;
+    std::vector<std::vector<size_t>> hosts_of_stages_;
+    size_t num_hosts_ = 0;
 };
 
 }  // namespace cleave::runtime

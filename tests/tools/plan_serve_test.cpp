@@ -193,6 +193,24 @@ TEST_CASE("groups in flight keep the stages of a pipeline busy", "[tools]") {
     CHECK(chosen.groups == PassCosts(plan).best_groups(256, workload.decode_past()));
 }
 
+TEST_CASE("stages that share a host's cores take turns in a forecast", "[tools]") {
+    planner::Workload workload;
+    workload.batch = 64;
+    workload.context = 256;
+    workload.prompt_tokens = 64;
+    planner::PlanOptions options;
+    options.pipeline_stages = 2;
+    auto trace = trace_at_rate("rate=100000,prompt=64,output=50,requests=64");
+    const auto busy = [&](const char* devices) {
+        const ServeReport report =
+            forecast(plan_of(devices, workload, options), trace, {.groups = 2});
+        return report.stage_busy[0] + report.stage_busy[1];
+    };
+    CHECK(busy("host[0-1]") < 1.01);
+    CHECK(busy("sim:host[0-1]") > 1.2);  // each has cores of its own
+    CHECK(forecast(plan_of("host[0-1]", workload, options), trace, {.groups = 0}).groups == 1);
+}
+
 TEST_CASE("a bound on passes is the largest budget that keeps it by the plan's own costs",
           "[tools]") {
     planner::Workload workload;

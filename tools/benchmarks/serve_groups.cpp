@@ -32,7 +32,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kPrompt = 16, kGroupContext = 128;
 constexpr int kStages = 2;
-constexpr int kSteps = 4;  // tokens of each sequence in a round
+// Tokens of each sequence in a round. The first pass fills the pipeline and the last one empties
+// it: with g groups they make a round longer by one of g * kSteps passes of a stage.
+constexpr int kSteps = 16;
 
 // Groups that decode, each with its next pass in flight as soon as it has its tokens.
 class Groups {
@@ -113,6 +115,7 @@ struct Pipeline {
         workload.context = kGroupContext;
         workload.prompt_tokens = kPrompt;
         planner::PlanOptions options;
+        options.objective = planner::Objective::kThroughput;  // stages of equal times
         options.tensor_parallel = 1;
         options.pipeline_stages = stages;
         plan = planner::make_plan(
@@ -171,7 +174,6 @@ Ratios table_row(const ServeModel& model, int64_t live, int threads, int rounds)
 
 std::vector<Row> groups_in_flight(const ServeModel& model, int rounds) {
     constexpr int64_t kComputeBound = 64;
-    constexpr int kRoundsOfPasses = 4;  // a round here is short
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     fmt::print("host[0-1] pp 2; decode at {} tokens\n\n", kPrompt);
     fmt::print("{:>9} {:>8} {:>14} {:>14} {:>10} {:>11} {:>10} {:>10} {:>14}\n", "sequences",
@@ -183,15 +185,14 @@ std::vector<Row> groups_in_flight(const ServeModel& model, int rounds) {
     Row share{.name = "groups, share of the bound", .goal = 0.9};
     share.detail = "of the predicted ratio, times what two cores at once give of two cores";
     for (const int64_t live : {int64_t{128}, kComputeBound, int64_t{8}, int64_t{2}}) {
-        const Ratios ratios =
-            table_row(model, live, std::max(1, cores / 2), rounds * kRoundsOfPasses);
+        const Ratios ratios = table_row(model, live, std::max(1, cores / 2), rounds);
         if (live != kComputeBound) continue;
         row.ratios = ratios.groups;
         for (size_t i = 0; i < ratios.groups.size(); ++i)
             share.ratios.push_back(ratios.groups[i] /
                                    (ratios.predicted * ratios.machine[i] / kStages));
     }
-    table_row(model, kComputeBound, cores, rounds * kRoundsOfPasses);
+    table_row(model, kComputeBound, cores, rounds);
     fmt::print("\n");
     return {row, share};
 }
