@@ -5,6 +5,7 @@
 
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
+#include "planner/view/step_words.h"
 
 namespace cleave::planner {
 namespace {
@@ -30,8 +31,10 @@ private:
     std::string name(PlacedId id) const {
         return plan_.machine.device(phase_.values[id.index()].device).name;
     }
-    std::string names(const std::vector<DeviceId>& devices) const;
-    std::string what(const Step& step) const;
+    std::string names(const std::vector<DeviceId>& devices) const {
+        return folded_names(plan_.machine, devices);
+    }
+    std::string what(const Step& step) const { return step_words(plan_.graph, step); }
     std::string where(const Step& step) const;
     std::string amount(const Step& step) const;
     std::vector<Block> blocks() const;
@@ -43,56 +46,6 @@ private:
     const Phase& phase_;
     PassPoint point_;
 };
-
-// Devices in a row share a name up to the index: "host[0-3]".
-std::string StepsText::names(const std::vector<DeviceId>& devices) const {
-    std::string text;
-    for (size_t i = 0; i < devices.size(); ++i) {
-        const DeviceInfo& first = plan_.machine.device(devices[i]);
-        size_t last = i;
-        while (last + 1 < devices.size() &&
-               plan_.machine.device(devices[last + 1]).kind == first.kind &&
-               plan_.machine.device(devices[last + 1]).model == first.model &&
-               plan_.machine.device(devices[last + 1]).index ==
-                   plan_.machine.device(devices[last]).index + 1)
-            ++last;
-        if (!text.empty()) text += ", ";
-        size_t bracket = first.name.rfind('[');
-        if (last == i || bracket == std::string::npos)
-            text += first.name;
-        else
-            text += fmt::format("{}[{}-{}]", first.name.substr(0, bracket), first.index,
-                                plan_.machine.device(devices[last]).index);
-        if (bracket != std::string::npos) i = last;
-    }
-    return text;
-}
-
-std::string StepsText::what(const Step& step) const {
-    if (const Compute* c = step.compute()) {
-        std::string text(kernel_kind_name(c->kernel));
-        // A projection says which one.
-        if (c->kernel == KernelKind::kLinear || c->kernel == KernelKind::kNormLinear)
-            for (OpId id : c->ops)
-                if (plan_.graph.op(id).kind == importer::OpKind::kLinear) {
-                    const std::string& op = plan_.graph.op(id).name;
-                    text += " " + op.substr(op.rfind('.') + 1);
-                }
-        // Over tensors: what ONNX calls the operators of the launch.
-        if (c->kernel == KernelKind::kTensor)
-            for (size_t i = 0; i < c->ops.size(); ++i) {
-                if (i == 0) text.clear();
-                text += i == 0 ? "" : " + ";
-                text += onnx_op_type(plan_.graph.op(c->ops[i]));
-            }
-        return text;
-    }
-    if (step.transfer()) return "transfer";
-    const Collective& c = *step.collective();
-    std::string text(collective_op_name(c.op));
-    for (OpId id : c.epilogue) text += fmt::format(" + {}", op_kind_name(plan_.graph.op(id).kind));
-    return text;
-}
 
 std::string StepsText::where(const Step& step) const {
     if (const Transfer* t = step.transfer())

@@ -321,6 +321,7 @@ std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {
 const Trace& Session::trace() const {
     if (!impl_->leads()) return impl_->executor->trace();
     impl_->trace.events.clear();
+    impl_->trace.passes = impl_->executor->trace().passes;
     for (const RankReport& report : impl_->reports())
         impl_->trace.events.insert(impl_->trace.events.end(), report.events.begin(),
                                    report.events.end());
