@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/inspect/inspection.h"
+#include "tools/inspect/trace_file.h"
 
 namespace cleave::tools {
 namespace {
@@ -17,7 +19,7 @@ struct InspectArguments {
     runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
-    std::string html;
+    std::string html, trace;
     bool json = false;
 };
 
@@ -29,7 +31,11 @@ void run_inspect(const InspectArguments& flags) {
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     const planner::Plan plan =
         plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers);
-    const Inspection inspection = inspect_plan(plan);
+    std::optional<Measured> measured;
+    if (!flags.trace.empty())
+        measured = compare_with_trace(plan, read_trace(flags.trace, plan), flags.trace);
+    Inspection inspection = inspect_plan(plan);
+    inspection.measured = std::move(measured);
     if (!flags.html.empty()) {
         write_file("--html", flags.html, inspection_page(inspection));
         say("page written to {}\n", flags.html);
@@ -50,6 +56,9 @@ void add_inspect(CLI::App& app, runtime::Drivers& drivers) {
     add_plan_flags(*command, flags->plan);
     command->add_option("--html", flags->html,
                         "write one HTML page, with a timeline, instead of text");
+    command->add_option("--trace", flags->trace,
+                        "what a run of this plan measured (run --trace FILE), beside the "
+                        "prediction: where they differ most, and why");
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->footer(
         "Example: cleave inspect llama-3-8b --devices sim:h100[0-3] --tp 2 --pp 2 --html "

@@ -3,15 +3,17 @@
 // is placed on devices, what fills their memory, where a pass spends its time, and the kernels that
 // it launches. In: a sound plan. Out: plain values; the text, the JSON and the page are views of
 // them. Nothing is compiled or run: times are the plan's predictions, kernels those that codegen
-// writes for it.
+// writes for it. With the trace of a run, what that measured is beside them.
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "codegen/kernel/occupancy.h"
 #include "planner/plan/plan.h"
+#include "tools/inspect/measured.h"
 
 namespace cleave::tools {
 
@@ -75,6 +77,7 @@ struct Inspection {
     std::array<std::vector<DeviceTime>, 2> time;  // decode, prefill; by device
     std::vector<KernelUse> kernels;       // by device, prefill first, in order of first launch
     std::vector<std::string> no_kernels;  // devices without, and why: "sim:x: ..."
+    std::optional<Measured> measured;     // of a run of the plan, where there is a trace
 };
 
 // The plan must outlive the result.

@@ -115,6 +115,8 @@ Json inspection_tree(const Inspection& inspection) {
     json["passes"] = passes_json(inspection);
     json["kernels"] = kernels_json(inspection);
     json["without_kernels"] = inspection.no_kernels;
+    if (inspection.measured)
+        json["measured"] = measured_json(*inspection.plan, *inspection.measured);
     return json;
 }
 

@@ -37,6 +37,7 @@ public:
         memory();
         time();
         kernels();
+        if (i_.measured) out_ += measured_text(plan_, *i_.measured, width_, color_);
         return out_;
     }
 

@@ -3,7 +3,8 @@
 // --trace`). Out: of each phase one pass, its times medians over the passes that are alike, beside
 // the prediction of a pass of that size, and where the two differ most, with a cause.
 //
-// `cleave inspect PLAN --trace FILE --json` has it as "measured" (tools/schema/inspect.schema.json):
+// `cleave inspect PLAN --trace FILE --json` has it as "measured"
+// (tools/schema/inspect.schema.json):
 //
 //   "measured": {"trace": FILE, "prefill": PASS or null, "decode": PASS or null}
 //   PASS: {"num_passes", "compared_passes", "num_tokens", "keys_per_token", "measured_us",
@@ -43,6 +44,10 @@ struct MeasuredStep {
     int64_t start_ns = 0, end_ns = 0;
     int64_t ready_ns = 0;  // when the last member had come; of a launch its start
     int64_t predicted_start_ns = 0, predicted_end_ns = 0, predicted_fixed_ns = 0;
+    int64_t work_ns = 0, waiting_ns = 0;  // from there to the end; before
+    int64_t predicted_waiting_ns = 0;     // since the device's step before
+
+    int64_t predicted_ns() const { return predicted_end_ns - predicted_start_ns; }
 };
 
 struct MeasuredDevice {
@@ -68,9 +73,9 @@ struct Difference {
 
 struct MeasuredPass {
     bool is_prefill = false;
-    int64_t num_passes = 0;        // of the phase, in the trace
-    int64_t compared = 0;          // of the most frequent number of tokens
-    runtime::TracePass size;       // their median
+    int64_t num_passes = 0;   // of the phase, in the trace
+    int64_t compared = 0;     // of the most frequent number of tokens
+    runtime::TracePass size;  // their median
     int64_t measured_ns = 0, predicted_ns = 0;
     std::vector<MeasuredDevice> devices;  // all of the machine
     std::vector<Difference> differences;  // largest first

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what `cleave run --trace FILE` wrote. In: the file, and the plan whose steps it should have.
-// Out: the trace, with the sizes of its passes.
+// Reads what `cleave run --trace FILE` wrote. In: the file, and the plan whose steps it should
+// have. Out: the trace, with the sizes of its passes.
 #pragma once
 
 #include <string>
