@@ -201,6 +201,8 @@ void Summary::title() {
                     time_text(p.serving.ttft_ns), time_text(p.serving.tpot_ns))
               : fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
                             time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));
+    const std::vector<std::string> basis = basis_lines(plan_, options_.spell);
+    for (size_t i = 0; i < basis.size(); ++i) entry(i == 0 ? "rests on" : "", basis[i]);
     network();
     serving();
     if (tokens_buffer(plan_).valid())

@@ -13,6 +13,7 @@
 #include "tools/cli/files.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/serving.h"
@@ -97,7 +98,7 @@ void run_plan(const PlanArguments& flags) {
         return show_forecast(plan, runtime::forecast(plan, trace, options), flags.json);
     }
     if (flags.json) {
-        std::string json = planner::plan_to_json(plan) + '\n';
+        std::string json = planner::plan_to_json(plan, spell_for_command_line) + '\n';
         std::fwrite(json.data(), 1, json.size(), stdout);
         return;
     }
@@ -105,6 +106,7 @@ void run_plan(const PlanArguments& flags) {
     options.color = use_color();
     options.all_steps = flags.all_steps;
     options.width = terminal_width();
+    options.spell = spell_for_command_line;
     show("{}", planner::plan_to_text(plan, options));
     if (!flags.output.empty()) say("plan written to {}\n", flags.output);
 }

@@ -3,6 +3,7 @@
 
 #include "planner/plan/plan_queries.h"
 #include "planner/view/plan_text.h"
+#include "tools/cli/spelling.h"
 #include "tools/inspect/inspection.h"
 #include "tools/inspect/inspection_tree.h"
 
@@ -109,7 +110,7 @@ Json kernels_json(const Inspection& inspection) {
 
 Json inspection_tree(const Inspection& inspection) {
     Json json;
-    json["plan"] = Json::parse(plan_to_json(*inspection.plan));
+    json["plan"] = Json::parse(plan_to_json(*inspection.plan, spell_for_command_line));
     json["layers"] = layers_json(inspection);
     json["memory"] = memory_json(inspection);
     json["passes"] = passes_json(inspection);

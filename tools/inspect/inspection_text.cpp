@@ -7,6 +7,7 @@
 #include "planner/plan/text_table.h"
 #include "planner/view/plan_text.h"
 #include "planner/view/text_steps.h"
+#include "tools/cli/spelling.h"
 #include "tools/inspect/inspection.h"
 
 namespace cleave::tools {
@@ -30,6 +31,7 @@ public:
         TextOptions options;
         options.color = color_;
         options.width = width_;
+        options.spell = spell_for_command_line;
         out_ = plan_to_text(plan_, options);
         section(fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens));
         out_ += steps_text(plan_, true, false, width_);
