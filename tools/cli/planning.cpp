@@ -11,6 +11,7 @@
 #include "planner/search/affinity_pins.h"
 #include "planner/verify/verify.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/thread_team.h"
 #include "runtime/cards/cards.h"
 #include "runtime/session/follow.h"
 #include "tools/cli/calibrate.h"
@@ -165,6 +166,13 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
     planner::Plan plan = planner::make_plan(model.graph, machine, workload, options, control);
     if (flags.no_metis) plan.why.metis += " (--no-metis)";
     return plan;
+}
+
+void note_threads(const RunFlags& run) {
+    if (const int cores = runtime::available_cores(); run.threads > cores)
+        say("note: --threads {} on {} core{}: more threads than cores wait for one another, and "
+            "are slower; leave it out for one a core\n",
+            run.threads, cores, cores == 1 ? "" : "s");
 }
 
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers) {

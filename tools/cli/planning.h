@@ -37,6 +37,9 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
                               const planner::Workload& workload, runtime::Drivers& drivers,
                               const planner::PassControl& control = {});
 
+// Says on standard error where --threads are more than the machine has cores.
+void note_threads(const RunFlags& run);
+
 // The options of a session that follow from the flags alone; the user's interrupt ends it.
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers);
 

@@ -162,6 +162,7 @@ void converse(Conversation& conversation) {
 
 void run_chat(ChatArguments flags) {
     if (follows(flags.run, flags.drivers)) return;
+    note_threads(flags.run);
     TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "chat", "chat with");
     if (!text.chat)
         throw UserError(

@@ -8,6 +8,7 @@
 #include "runtime/generate/logprobs.h"
 #include "tools/cli/files.h"
 #include "tools/cli/hosts.h"
+#include "tools/cli/planning.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/run_work.h"
 
@@ -18,9 +19,9 @@ namespace {
 void check_flags(const RunArguments& flags) {
     const bool scores = !flags.score_file.empty();
     const bool prompts = !flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty();
-    if (scores &&
-        (prompts || flags.prompt.chat || !flags.stop.empty() || flags.max_new_tokens > 0 ||
-         flags.sampling.given() || flags.logprobs || !flags.dump_logits.empty() || flags.check))
+    if (scores && (prompts || flags.prompt.chat || !flags.stop.empty() ||
+                   flags.max_new_tokens > 0 || flags.sampling.given() || flags.logprobs ||
+                   !flags.dump_logits.empty() || !flags.check.empty()))
         throw UserError(
             "--score measures a text and generates nothing: leave out prompts and what shapes new "
             "tokens");
@@ -62,6 +63,7 @@ std::string what_stops(const importer::Graph& graph) {
 void run(const RunArguments& flags) {
     check_flags(flags);
     if (follows(flags.run, flags.drivers)) return;
+    note_threads(flags.run);
     Ready ready;
     ready.model = load_model(flags.model, flags.plan.dtype);
     if (ready.model.kind == ModelKind::kShape)
@@ -76,7 +78,7 @@ void run(const RunArguments& flags) {
             flags.model.model);
     if (takes_tensors(ready.model.graph)) {
         if (!flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty() ||
-            !flags.score_file.empty() || !flags.dump_logits.empty() || flags.check ||
+            !flags.score_file.empty() || !flags.dump_logits.empty() || !flags.check.empty() ||
             !flags.trace.empty() || !flags.serve.trace.empty() || flags.max_new_tokens > 0 ||
             flags.sampling.given() || flags.logprobs)
             throw UserError(
@@ -160,7 +162,11 @@ void add_run(CLI::App& app, runtime::Drivers& drivers) {
     command->add_option("--simt-seed", flags->run.simt_seed,
                         "simt devices: threads of a block run in an order drawn from this number, "
                         "the same for the same number; default: by index");
-    command->add_flag("--check", flags->check, "compare logits with one host device");
+    command
+        ->add_flag("--check{host}", flags->check,
+                   "compare logits with one host device in the same types; --check=f32: with the "
+                   "model in f32, and say what narrow types cost")
+        ->check(CLI::IsMember({kCheckHost, kCheckF32}));
     command->add_flag("--json", flags->json, "JSON on standard output");
     add_plan_flags(*command, flags->plan);
     add_run_flags(*command, flags->run);

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/plan/plan_queries.h"
+#include "planner/plan/text_table.h"
+#include "planner/view/basis.h"
+#include "planner/view/step_words.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"
 #include "tools/cli/files.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/cli/text_stream.h"
 #include "tools/commands/run_check.h"
+#include "tools/commands/run_prediction.h"
 #include "tools/commands/run_work.h"
 
 namespace cleave::tools {
@@ -21,22 +28,26 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDefaultNewTokens = 128;
 
+// UserError for prompts that leave no room for their new tokens, with the most that there is for.
 void check_lengths(const RunArguments& flags, const planner::Plan& plan,
                    const std::vector<std::vector<int32_t>>& prompts, int64_t max_positions) {
     const int64_t context = plan.workload.context;
-    const std::string fix =
-        max_positions > context
-            ? fmt::format("shorten it, or raise --context (the model's limit is {})", max_positions)
-            : std::string("shorten it: the model ends there");
-    for (const auto& p : prompts) {
-        auto length = static_cast<int64_t>(p.size());
-        if (length + std::max<int64_t>(1, flags.max_new_tokens) > context)
-            throw UserError("the prompt's {} tokens{} exceed the context of {}: {}", length,
-                            flags.max_new_tokens
-                                ? fmt::format(" and {} new ones", flags.max_new_tokens)
-                                : " and a new one",
-                            context, fix);
-    }
+    int64_t longest = 0;
+    for (const auto& p : prompts) longest = std::max(longest, static_cast<int64_t>(p.size()));
+    if (longest + std::max<int64_t>(1, flags.max_new_tokens) <= context) return;
+    const int64_t room = context - longest;
+    std::vector<std::string> fixes;
+    if (room > 0)
+        fixes.push_back(fmt::format("give --max-new-tokens {} at most", room));
+    else
+        fixes.emplace_back("shorten it");
+    if (max_positions > context)
+        fixes.push_back(fmt::format("raise --context (the model's limit is {})", max_positions));
+    throw UserError("the prompt's {} tokens{} exceed the context of {}: {}{}", longest,
+                    flags.max_new_tokens ? fmt::format(" and {} new ones", flags.max_new_tokens)
+                                         : " and a new one",
+                    context, fmt::join(fixes, ", or "),
+                    max_positions > context ? "" : "; the model ends there");
 }
 
 int64_t new_tokens(const RunArguments& flags, const planner::Plan& plan,
@@ -73,6 +84,24 @@ Json sequence_json(const std::vector<int32_t>& prompt, const runtime::SequenceRe
     return json;
 }
 
+// What `of` chooses of each replica's devices.
+std::vector<std::string> names_of(const OpenedReplicas& opened,
+                                  std::vector<planner::DeviceId> (*of)(const planner::Plan&)) {
+    std::vector<std::string> names;
+    for (const planner::Plan& plan : opened.plans)
+        for (planner::DeviceId d : of(plan)) names.push_back(plan.machine.device(d).name);
+    return names;
+}
+
+Json predicted_json(const OpenedReplicas& opened, const std::vector<std::vector<int32_t>>& prompts,
+                    const runtime::GenerateResult& result) {
+    const RunPrediction p = predict_run(opened.plans, prompts, result.sequences);
+    return {{"prefill_ms", p.prefill_ms},
+            {"decode_ms_per_token", p.decode_ms_per_token},
+            {"tokens_per_second", p.tokens_per_second},
+            {"basis", Json::parse(planner::basis_json(opened.plans[0], spell_for_command_line))}};
+}
+
 Json result_json(const OpenedReplicas& opened, const std::vector<std::vector<int32_t>>& prompts,
                  const runtime::GenerateResult& result, const std::vector<std::string>& texts) {
     Json json;
@@ -89,7 +118,11 @@ Json result_json(const OpenedReplicas& opened, const std::vector<std::vector<int
     json["devices"] = Json::array();
     for (const planner::Plan& plan : opened.plans)
         for (const planner::DeviceInfo& d : plan.machine.devices) json["devices"].push_back(d.name);
+    if (const std::vector<std::string> unused = names_of(opened, planner::unused_devices);
+        !unused.empty())
+        json["unused_devices"] = unused;
     if (opened.plans.size() > 1) json["replicas"] = opened.plans.size();
+    json["predicted"] = predicted_json(opened, prompts, result);
     const auto total = [&](auto value) { return opened.sum(value); };
     json["transferred_bytes"] = total([](const auto& s) { return s.transferred_bytes(); });
     json["loading"] = {{"bytes", total([](const auto& s) { return s.loading().bytes; })},
@@ -113,23 +146,53 @@ Json result_json(const OpenedReplicas& opened, const std::vector<std::vector<int
     return json;
 }
 
-void print_summary(const OpenedReplicas& opened, const runtime::GenerateResult& result) {
+// "on 1 of 3 devices, host[1] and host[2] unused: a plan without them is faster".
+std::string devices_text(const OpenedReplicas& opened) {
+    const size_t used = names_of(opened, planner::used_devices).size();
+    const planner::Plan& plan = opened.plans[0];
+    const std::vector<planner::DeviceId> left = planner::unused_devices(plan);
+    const size_t all = used + names_of(opened, planner::unused_devices).size();
+    std::string text = used == all ? fmt::format("{} device{}", used, used == 1 ? "" : "s")
+                                   : fmt::format("{} of {} devices", used, all);
+    if (opened.plans.size() > 1) text += fmt::format(" in {} replicas", opened.plans.size());
+    if (!left.empty())
+        text += fmt::format(" ({} unused: {})", planner::folded_names(plan.machine, left),
+                            planner::row_of(plan.options.objective).leaves_out);
+    return text;
+}
+
+// Measured beside predicted, and what the prediction rests on.
+void print_times(const OpenedReplicas& opened, const std::vector<std::vector<int32_t>>& prompts,
+                 const runtime::GenerateResult& result) {
+    const RunPrediction p = predict_run(opened.plans, prompts, result.sequences);
+    planner::TextTable table("<>>>", "  ");
+    table.row({"", "prefill", "a token", "tokens/s"});
+    const auto row = [&](const char* name, double prefill_ms, double decode_ms, double rate) {
+        const bool decodes = decode_ms > 0;
+        table.row({name, planner::time_text(std::llround(prefill_ms * 1e6)),
+                   decodes ? planner::time_text(std::llround(decode_ms * 1e6)) : "-",
+                   decodes ? fmt::format("{:.{}f}", rate, rate < 100 ? 1 : 0) : "-"});
+    };
+    row("measured", result.prefill_ms, result.decode_ms_per_token, result.tokens_per_second);
+    row("predicted", p.prefill_ms, p.decode_ms_per_token, p.tokens_per_second);
+    const int width = terminal_width();
+    say("{}", table.text(width));
+    for (const std::string& line : planner::basis_lines(opened.plans[0], spell_for_command_line))
+        say("  by {}\n", planner::wrapped(line, 5, width));
+}
+
+void print_summary(const OpenedReplicas& opened, const std::vector<std::vector<int32_t>>& prompts,
+                   const runtime::GenerateResult& result) {
     size_t tokens = 0;
     for (const auto& s : result.sequences) tokens += s.token_ids.size();
     const auto bytes = opened.sum([](const auto& s) { return s.loading().bytes; });
     const double seconds = opened.sum([](const auto& s) { return s.loading().seconds; });
-    size_t devices = 0;
-    for (const planner::Plan& plan : opened.plans) devices += plan.machine.devices.size();
-    const size_t replicas = opened.plans.size();
     say("{} of weights loaded in {:.2f} s, {}/s\n", format_bytes(bytes), seconds,
         format_bytes(static_cast<int64_t>(static_cast<double>(bytes) / std::max(seconds, 1e-9))));
-    say("{}\n",
-        fmt::format("{} tokens on {} device{}{}: prefill {:.1f} ms, {:.2f} ms a token ({:.0f} "
-                    "tokens/s), {} moved between devices",
-                    tokens, devices, devices == 1 ? "" : "s",
-                    replicas > 1 ? fmt::format(" in {} replicas", replicas) : "", result.prefill_ms,
-                    result.decode_ms_per_token, result.tokens_per_second,
-                    format_bytes(opened.sum([](const auto& s) { return s.transferred_bytes(); }))));
+    say("{} token{} on {}, {} moved between devices\n", tokens, tokens == 1 ? "" : "s",
+        devices_text(opened),
+        format_bytes(opened.sum([](const auto& s) { return s.transferred_bytes(); })));
+    print_times(opened, prompts, result);
     for (const auto& session : opened.sessions)
         for (const runtime::LibraryMemory& m : session->library_memory())
             say("{} took {} of {}; the plan keeps {} for it\n", m.library,
@@ -144,6 +207,7 @@ void run_generate(const RunArguments& flags, Ready& ready) {
     const int64_t max_positions = ready.model.max_positions;
     planner::Plan plan = make_run_plan(flags, ready);
     check_lengths(flags, plan, ready.prompts, max_positions);
+    demand_reference(flags, plan);
     const runtime::SamplingOptions sampling = sampling_options(flags.sampling);
     runtime::check_sampling(sampling, plan.graph.config.vocab_size);
     Interruptible interruptible;
@@ -180,13 +244,9 @@ void run_generate(const RunArguments& flags, Ready& ready) {
     if (flags.json) {
         Json json = result_json(opened, ready.prompts, result, texts);
         LogitDifference difference;
-        if (flags.check) {
+        if (!flags.check.empty()) {
             difference = host_difference(flags, plan, ready.prompts, options, result);
-            json["check_max_difference"] = difference.largest;
-            if (!difference.reason.empty()) {
-                json["check_max_difference"] = nullptr;
-                json["check_reason"] = difference.reason;
-            }
+            add_check(flags, difference, json);
         }
         fmt::print("{}\n", json.dump(2));
         return demand_numbers(difference);
@@ -198,12 +258,12 @@ void run_generate(const RunArguments& flags, Ready& ready) {
             "{}{}\n", ready.prompts.size() > 1 ? bold(fmt::format("[{}] ", i)) : "",
             ready.tokenizer ? texts[i]
                             : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ","))));
-    print_summary(opened, result);
-    if (flags.check) {
+    print_summary(opened, ready.prompts, result);
+    if (!flags.check.empty()) {
         const LogitDifference difference =
             host_difference(flags, plan, ready.prompts, options, result);
         demand_numbers(difference);
-        show("check against host: max logit difference {:.3g}\n", difference.largest);
+        show("{}\n", check_text(flags, plan, difference));
     }
 }
 

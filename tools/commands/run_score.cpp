@@ -35,7 +35,13 @@ void run_score(const RunArguments& flags, Ready& ready) {
     planner::Plan plan = make_run_plan(flags, ready);
     Interruptible interruptible;
     auto session = open_session(plan, flags);
-    runtime::ScoreResult score = runtime::score(*session, plan, tokens);
+    runtime::ScoreResult score;
+    {
+        ProgressBar scored("tokens scored");
+        score = runtime::score(*session, plan, tokens,
+                               [&](int64_t done, int64_t total) { scored.update(done, total); });
+    }
+    if (!flags.trace.empty()) write_trace(flags, plan, *session);
     if (flags.json)
         fmt::print(
             "{}\n",

@@ -13,7 +13,7 @@
 namespace cleave::tools {
 
 bool needs_all_logits(const RunArguments& flags) {
-    return !flags.dump_logits.empty() || !flags.score_file.empty() || flags.check;
+    return !flags.dump_logits.empty() || !flags.score_file.empty() || !flags.check.empty();
 }
 
 planner::Plan make_run_plan(const RunArguments& flags, Ready& ready) {

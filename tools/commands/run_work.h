@@ -23,6 +23,9 @@
 namespace cleave::tools {
 
 inline constexpr const char* kServeTrace = "--serve-trace";
+// What --check compares with: one host device, in the run's types or in f32.
+inline constexpr const char* kCheckHost = "host";
+inline constexpr const char* kCheckF32 = "f32";
 
 struct RunArguments {
     runtime::Drivers& drivers;
@@ -36,7 +39,8 @@ struct RunArguments {
     SamplingFlags sampling;
     std::optional<int32_t> logprobs;
     std::vector<std::string> stop;
-    bool ignore_eos = false, json = false, check = false, quiet = false, step_by_step = false;
+    std::string check;  // kCheckHost, kCheckF32, or empty
+    bool ignore_eos = false, json = false, quiet = false, step_by_step = false;
     std::string score_file, dump_logits, trace, gpu_compiler;
     ServeFlags serve;
 };

@@ -110,6 +110,7 @@ void raise_descriptor_limit() {
 void run_serve(ServeArguments flags) {
     raise_descriptor_limit();
     if (follows(flags.run, flags.drivers)) return;
+    note_threads(flags.run);
     TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "serve", "serve");
     serve::ServedModel served = served_model(flags, text);
     if (!text.model.plan && flags.plan.batch == 0) flags.plan.batch = kDefaultBatch;
