@@ -221,7 +221,8 @@ private:
 
 std::string plan_to_json(const Plan& plan, Speller spell) {
     // Names come from files: what is not UTF-8 in them is replaced, not refused.
-    std::string json = Writer(plan, spell).run().dump(2, ' ', false, Json::error_handler_t::replace);
+    std::string json =
+        Writer(plan, spell).run().dump(2, ' ', false, Json::error_handler_t::replace);
     // A line break within a string is escaped: this is the key.
     constexpr std::string_view kKey = "\n  \"steps\": ", kPlaceholder = "null";
     size_t at = json.find(kKey) + kKey.size();

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/cli/csv_flags.h"
 #include "tools/cli/files.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
@@ -20,6 +21,7 @@ struct InspectArguments {
     ModelFlags model;
     PlanFlags plan;
     std::string html, trace;
+    CsvFlags csv;
     bool json = false;
 };
 
@@ -27,6 +29,7 @@ void run_inspect(const InspectArguments& flags) {
     if (follows({}, flags.drivers)) return;
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     if (!flags.html.empty()) check_writable("--html", flags.html);
+    check_csv_flags(flags.csv, flags.json);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     const planner::Plan plan =
@@ -40,9 +43,10 @@ void run_inspect(const InspectArguments& flags) {
         write_file("--html", flags.html, inspection_page(inspection));
         say("page written to {}\n", flags.html);
     }
+    if (flags.csv.given()) write_csv(flags.csv, inspection_tables(inspection));
     if (flags.json)
         fmt::print("{}", inspection_json(inspection));
-    else if (flags.html.empty())
+    else if (flags.html.empty() && !flags.csv.given())
         show("{}", inspection_text(inspection, terminal_width(), use_color()));
 }
 
@@ -59,6 +63,9 @@ void add_inspect(CLI::App& app, runtime::Drivers& drivers) {
     command->add_option("--trace", flags->trace,
                         "what a run of this plan measured (run --trace FILE), beside the "
                         "prediction: where they differ most, and why");
+    add_csv_flags(
+        *command, flags->csv,
+        {"layers", "memory", "kernels", "devices", "steps", "links", "measured", "differences"});
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->footer(
         "Example: cleave inspect llama-3-8b --devices sim:h100[0-3] --tp 2 --pp 2 --html "

@@ -10,6 +10,7 @@
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/forecast.h"
+#include "tools/cli/csv_flags.h"
 #include "tools/cli/files.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
@@ -33,6 +34,7 @@ struct PlanArguments {
     bool contiguous = false, non_contiguous = false;
     double time_limit = 10.0;  // seconds, of the non-contiguous search
     ServeFlags serve;
+    CsvFlags csv;
 };
 
 void plan_cost_graph_file(const PlanArguments& flags) {
@@ -68,6 +70,8 @@ void run_plan(const PlanArguments& flags) {
         throw UserError("--serve: a cost graph takes no requests; give a MODEL");
     if (!flags.cost_graph.empty() && flags.pass_times)
         throw UserError("--pass-times: a cost graph is not planned by passes; give a MODEL");
+    if (!flags.cost_graph.empty() && flags.csv.given())
+        throw UserError("--csv: a cost graph has no tables; use --json, or give a MODEL");
     if (!flags.cost_graph.empty()) return plan_cost_graph_file(flags);
     if (flags.contiguous || flags.non_contiguous)
         throw UserError(
@@ -75,6 +79,9 @@ void run_plan(const PlanArguments& flags) {
             "contiguous");
     if (flags.json && flags.all_steps)
         throw UserError("--steps shapes the text; --json always has every step");
+    check_csv_flags(flags.csv, flags.json);
+    if (flags.csv.given() && !flags.serve.trace.empty())
+        throw UserError("--csv: what --serve predicts has no table; leave one out");
     if (follows({}, flags.drivers)) return;
     std::vector<runtime::TraceRequest> trace;
     if (!flags.serve.trace.empty()) trace = trace_from_flag(flags.serve, "--serve");
@@ -97,11 +104,13 @@ void run_plan(const PlanArguments& flags) {
         const runtime::SchedulerOptions options = scheduler_options(flags.serve, plan);
         return show_forecast(plan, runtime::forecast(plan, trace, options), flags.json);
     }
+    if (flags.csv.given()) write_csv(flags.csv, planner::plan_tables(plan));
     if (flags.json) {
         std::string json = planner::plan_to_json(plan, spell_for_command_line) + '\n';
         std::fwrite(json.data(), 1, json.size(), stdout);
         return;
     }
+    if (flags.csv.given()) return;
     planner::TextOptions options;
     options.color = use_color();
     options.all_steps = flags.all_steps;
@@ -120,6 +129,7 @@ void add_plan(CLI::App& app, runtime::Drivers& drivers) {
     add_plan_flags(*command, flags->plan);
     command->add_option("-o,--output", flags->output, "write the plan to FILE.plan");
     command->add_flag("--json", flags->json, "JSON on standard output");
+    add_csv_flags(*command, flags->csv, {"devices", "steps", "links"});
     command->add_flag("--steps", flags->all_steps, "print every step of both phases");
     command->add_flag("--pass-times", flags->pass_times,
                       "print each pass of the planner with its time on standard error");

@@ -13,6 +13,7 @@
 
 #include "codegen/kernel/occupancy.h"
 #include "planner/plan/plan.h"
+#include "planner/view/plan_csv.h"
 #include "tools/inspect/measured.h"
 
 namespace cleave::tools {
@@ -87,6 +88,9 @@ Inspection inspect_plan(const planner::Plan& plan);
 std::string inspection_text(const Inspection& inspection, int width, bool color);
 // Schema tools/schema/inspect.schema.json.
 std::string inspection_json(const Inspection& inspection, int indent = 2);  // -1: one line
+// "layers", "memory", "kernels", the plan's own tables, and with a trace "measured" and
+// "differences", as CSV.
+std::vector<planner::NamedTable> inspection_tables(const Inspection& inspection);
 // One HTML page that needs nothing beside it: no script, style or font from elsewhere.
 std::string inspection_page(const Inspection& inspection);
 
