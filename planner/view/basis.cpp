@@ -18,7 +18,7 @@
 namespace cleave::planner {
 namespace {
 
-struct Row {
+struct BasisRow {
     std::string_view name, says;
     double least_percent, most_percent;  // mean error; 0: not known
     std::string_view published;          // class of published speeds, by which the ratio is; empty
@@ -28,35 +28,39 @@ struct Row {
 // The errors of fitted times: planner/cost/README.md, "GPUs" and "Hosts", which fit_costs.py and
 // `tools/bench cpu` print.
 constexpr std::array kLaunches{
-    Row{"fitted", "kernel times fitted to measured ones of an H200", 3.7, 5.4, "",
+    BasisRow{
+        "fitted", "kernel times fitted to measured ones of an H200", 3.7, 5.4, "",
         "planner/cost/README.md: rows of an H200 that the fit has not seen, kernels of vendors' "
         "libraries"},
-    Row{"data_sheet", "an H200's kernel times at the rates of the data sheet", 13.5, 13.5, "",
-        "planner/cost/README.md: products on a B200, which no row was fitted to"},
-    Row{"host_measured", "rates measured on the host", 1, 7, "",
-        "planner/cost/README.md: a token of 110M f32 and of 1.1B bf16 on two Zen 4 cores"},
-    Row{"host_assumed", "rates that nobody measured, assumed from the CPU's features", 0, 0, "",
-        ""},
-    Row{"host_data_sheet", "the rates of a plain desktop", 0, 0, "", ""},
-    Row{"imitated", "a hundredth of the host's rates: the CPU imitates the GPU", 0, 0, "", ""},
-    Row{"stated", "the rates that the machine states", 0, 0, "", ""},
+    BasisRow{"data_sheet", "an H200's kernel times at the rates of the data sheet", 13.5, 13.5, "",
+             "planner/cost/README.md: products on a B200, which no row was fitted to"},
+    BasisRow{"host_measured", "rates measured on the host", 1, 7, "",
+             "planner/cost/README.md: a token of 110M f32 and of 1.1B bf16 on two Zen 4 cores"},
+    BasisRow{"host_assumed", "rates that nobody measured, assumed from the CPU's features", 0, 0,
+             "", ""},
+    BasisRow{"host_data_sheet", "the rates of a plain desktop", 0, 0, "", ""},
+    BasisRow{"imitated", "a hundredth of the host's rates: the CPU imitates the GPU", 0, 0, "", ""},
+    BasisRow{"stated", "the rates that the machine states", 0, 0, "", ""},
 };
 
 constexpr std::array kExchanges{
-    Row{"exchanges_measured", "exchanges measured on the host", 1, 7, "",
-        "planner/cost/README.md: the same, with tp 2 and pp 2"},
-    Row{"exchanges_assumed", "exchanges through memory at assumed rates", 0, 0, "", ""},
-    Row{"exchanges_fitted", "sums over the cards' own links fitted to those of H200s", 2.1, 3.3, "",
-        "planner/cost/README.md: sums of 2, 4 and 8 H200s in a CUDA graph, each left out"},
-    Row{"exchanges_scaled", "sums of H200s at the latency and bandwidth of the cards' own links", 0,
-        0, "collective in a node", "planner/cost/published_classes.h"},
-    Row{"exchanges_scaled", "sums of H200s at the latency and bandwidth of the cards' own links", 0,
-        0, "AMD collective in a node", "planner/cost/published_classes.h"},
-    Row{"exchanges_modelled", "exchanges modelled as latency and bytes, nothing contending", 0, 0,
-        "collective in a node, PCIe", "planner/cost/published_classes.h"},
-    Row{"network_modelled", "a network modelled from published sums, not run", 0, 0,
-        "collective across nodes", "planner/cost/published_classes.h"},
-    Row{"network_stated", "the network's stated latency and bandwidth", 0, 0, "", ""},
+    BasisRow{"exchanges_measured", "exchanges measured on the host", 1, 7, "",
+             "planner/cost/README.md: the same, with tp 2 and pp 2"},
+    BasisRow{"exchanges_assumed", "exchanges through memory at assumed rates", 0, 0, "", ""},
+    BasisRow{"exchanges_fitted", "sums over the cards' own links fitted to those of H200s", 2.1,
+             3.3, "",
+             "planner/cost/README.md: sums of 2, 4 and 8 H200s in a CUDA graph, each left out"},
+    BasisRow{"exchanges_scaled",
+             "sums of H200s at the latency and bandwidth of the cards' own links", 0, 0,
+             "collective in a node", "planner/cost/published_classes.h"},
+    BasisRow{"exchanges_scaled",
+             "sums of H200s at the latency and bandwidth of the cards' own links", 0, 0,
+             "AMD collective in a node", "planner/cost/published_classes.h"},
+    BasisRow{"exchanges_modelled", "exchanges modelled as latency and bytes, nothing contending", 0,
+             0, "collective in a node, PCIe", "planner/cost/published_classes.h"},
+    BasisRow{"network_modelled", "a network modelled from published sums, not run", 0, 0,
+             "collective across nodes", "planner/cost/published_classes.h"},
+    BasisRow{"network_stated", "the network's stated latency and bandwidth", 0, 0, "", ""},
 };
 
 // Of plans whole, by published speeds of decode.
@@ -75,10 +79,10 @@ constexpr std::array kPlans{
 };
 
 template <size_t N>
-const Row& row_named(const std::array<Row, N>& rows, std::string_view name,
-                     std::string_view published = {}) {
-    const Row* found = nullptr;
-    for (const Row& row : rows)
+const BasisRow& row_named(const std::array<BasisRow, N>& rows, std::string_view name,
+                          std::string_view published = {}) {
+    const BasisRow* found = nullptr;
+    for (const BasisRow& row : rows)
         if (row.name == name && (!found || row.published == published)) found = &row;
     return *found;
 }
@@ -119,8 +123,8 @@ public:
     }
 
 private:
-    const Row& launches(const DeviceInfo& d) const {
-        const auto row = [](std::string_view name) -> const Row& {
+    const BasisRow& launches(const DeviceInfo& d) const {
+        const auto row = [](std::string_view name) -> const BasisRow& {
             return row_named(kLaunches, name);
         };
         if (d.kind == DeviceKind::kSimt) return row("imitated");
@@ -136,8 +140,9 @@ private:
         return row(d.kind == DeviceKind::kHost ? "host_assumed" : "stated");
     }
 
-    const Row& exchanges(const Step& step, const std::vector<DeviceId>& members) {
-        const auto row = [](std::string_view name, std::string_view published = {}) -> const Row& {
+    const BasisRow& exchanges(const Step& step, const std::vector<DeviceId>& members) {
+        const auto row = [](std::string_view name,
+                            std::string_view published = {}) -> const BasisRow& {
             return row_named(kExchanges, name, published);
         };
         const DeviceInfo& first = plan_.machine.device(members.front());
@@ -189,7 +194,7 @@ private:
         return &*std::ranges::find(kPlans, name, &PlanWords::published);
     }
 
-    void add(std::string_view part, const Row& row, const std::vector<DeviceId>& devices) {
+    void add(std::string_view part, const BasisRow& row, const std::vector<DeviceId>& devices) {
         auto [at, is_new] = places_.try_emplace({row.name, row.published}, bases_.size());
         if (is_new) {
             Basis basis{part, row.name, {}, std::string(row.says), {}, {}, row.source, {}};

@@ -13,7 +13,7 @@
 namespace cleave::planner {
 namespace {
 
-double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+double in_us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
 // Lists are in one cell, their elements a space apart.
 template <class Items, class Text>
@@ -47,7 +47,7 @@ std::string device_rows(const Plan& plan) {
                        fmt::format("{}", fmt::join(stages, " ")),
                        fmt::format("{}", fmt::join(layers, " ")), m.capacity, m.weights, m.kv,
                        m.activations, m.staging, m.scratch, m.collectives, m.reserved, m.free(),
-                       at < busy.size() ? CsvCell(us(busy[at])) : CsvCell()});
+                       at < busy.size() ? CsvCell(in_us(busy[at])) : CsvCell()});
         }
     }
     return table.text();
@@ -77,7 +77,7 @@ std::string step_rows(const Plan& plan) {
                  t ? CsvCell(end_of(t->destination)) : CsvCell(),
                  value.valid() ? CsvCell(plan.graph.value(value).name) : CsvCell(),
                  joined(ops, [&](OpId id) { return plan.graph.op(id).name; }), step_bytes(s, point),
-                 s.link_bytes.at(point), us(s.start_ns), us(s.predicted_ns)});
+                 s.link_bytes.at(point), in_us(s.start_ns), in_us(s.predicted_ns)});
         }
     }
     return table.text();
@@ -94,7 +94,7 @@ std::string link_rows(const Plan& plan) {
             found == traffic.end() ? 0.0 : static_cast<double>(found->second) / batch;
         if (found != traffic.end()) traffic.erase(found);
         table.row({name(l.from), name(l.to), link_kind_name(l.kind),
-                   static_cast<double>(l.bandwidth) / 1e9, us(l.latency_ns), bytes});
+                   static_cast<double>(l.bandwidth) / 1e9, in_us(l.latency_ns), bytes});
     }
     for (const auto& [pair, bytes] : traffic)
         table.row({name(pair.first),

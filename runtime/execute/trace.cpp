@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using planner::DeviceId;
 
-std::string_view category(const planner::Step& step) {
+std::string_view event_category(const planner::Step& step) {
     return step.compute() ? "compute" : step.transfer() ? "transfer" : "collective";
 }
 
@@ -37,9 +37,9 @@ Json complete_event(const TraceEvent& event, const std::string& name, std::strin
             {"dur", us(event.end_ns - event.start_ns)}};
 }
 
-class Writer {
+class PerfettoWriter {
 public:
-    Writer(const Trace& trace, const planner::Plan& plan)
+    PerfettoWriter(const Trace& trace, const planner::Plan& plan)
         : trace_(trace), plan_(plan), predicted_(plan) {
         for (const TracePass& pass : trace.passes) passes_[pass.number] = &pass;
     }
@@ -69,8 +69,8 @@ private:
         }
         const planner::Phase& phase = plan_.phase(event.is_prefill);
         const planner::Step& step = phase.steps[event.step.index()];
-        Json one =
-            complete_event(event, step_label(plan_, event.is_prefill, event.step), category(step));
+        Json one = complete_event(event, step_label(plan_, event.is_prefill, event.step),
+                                  event_category(step));
         one["args"] = arguments(event, phase, step);
         events_.push_back(std::move(one));
         if (!step.compute()) exchanges_[{event.pass, event.step}].push_back(&event);
@@ -172,7 +172,7 @@ TracePass size_of_pass(int32_t number, const Batch& batch) {
 }
 
 std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan) {
-    return Writer(trace, plan).run();
+    return PerfettoWriter(trace, plan).run();
 }
 
 std::string trace_digest(const planner::Plan& plan) {

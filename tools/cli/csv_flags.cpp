@@ -21,7 +21,7 @@ bool is_folder(const CsvFlags& flags) {
     return flags.path.ends_with('/') || fs::is_directory(flags.path, ignored);
 }
 
-std::string file_of(const CsvFlags& flags, const std::string& table) {
+std::string table_file(const CsvFlags& flags, const std::string& table) {
     return (fs::path(flags.path) / (table + ".csv")).string();
 }
 
@@ -65,7 +65,7 @@ void write_csv(const CsvFlags& flags, const std::vector<planner::NamedTable>& ta
         say("table {} written to {}\n", table.name, path);
     };
     if (is_folder(flags) && flags.table.empty()) {
-        for (const planner::NamedTable& table : tables) write(file_of(flags, table.name), table);
+        for (const planner::NamedTable& table : tables) write(table_file(flags, table.name), table);
         return;
     }
     const auto chosen = flags.table.empty()
@@ -77,7 +77,7 @@ void write_csv(const CsvFlags& flags, const std::vector<planner::NamedTable>& ta
     if (flags.on_stdout())
         show_generated(chosen->text);
     else
-        write(is_folder(flags) ? file_of(flags, chosen->name) : flags.path, *chosen);
+        write(is_folder(flags) ? table_file(flags, chosen->name) : flags.path, *chosen);
 }
 
 }  // namespace cleave::tools

@@ -12,8 +12,6 @@ using namespace planner;
 
 namespace {
 
-double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
-
 class Tables {
 public:
     explicit Tables(const Inspection& inspection) : i_(inspection), plan_(*inspection.plan) {}
@@ -42,8 +40,8 @@ private:
             for (const LayerShare& s : run.shares)
                 table.row({run.first, run.last, run.stage, name(s.device), begin(s.query_heads),
                            end(s.query_heads), begin(s.kv_heads), end(s.kv_heads), begin(s.mlp),
-                           end(s.mlp), s.weight_bytes, s.kv_bytes, us(run.compute_ns),
-                           us(run.exchange_ns)});
+                           end(s.mlp), s.weight_bytes, s.kv_bytes, microseconds(run.compute_ns),
+                           microseconds(run.exchange_ns)});
         return table.text();
     }
 
@@ -62,9 +60,10 @@ private:
                         "limit_shared_memory_bytes", "warps", "most_warps"});
         for (const KernelUse& k : i_.kernels)
             table.row({name(k.device), k.is_prefill ? "prefill" : "decode", k.name, k.arch,
-                       fmt::format("{}", fmt::join(k.fused, " ")), k.launches, us(k.predicted_ns),
-                       k.bytes, k.grid[0], k.grid[1], k.grid[2], k.threads, k.shared_bytes,
-                       k.shared_limit, k.is_gpu ? CsvCell(k.occupancy.warps) : CsvCell(),
+                       fmt::format("{}", fmt::join(k.fused, " ")), k.launches,
+                       microseconds(k.predicted_ns), k.bytes, k.grid[0], k.grid[1], k.grid[2],
+                       k.threads, k.shared_bytes, k.shared_limit,
+                       k.is_gpu ? CsvCell(k.occupancy.warps) : CsvCell(),
                        k.is_gpu ? CsvCell(k.occupancy.most_warps) : CsvCell()});
         return table.text();
     }
@@ -80,8 +79,9 @@ private:
                     const Step& step = plan_.phase(is_prefill).steps[s.step.index()];
                     table.row({is_prefill ? "prefill" : "decode", name(device.device),
                                s.step.index(), step_words(plan_.graph, step), step.layer,
-                               us(s.start_ns), us(s.ready_ns), us(s.end_ns),
-                               us(s.predicted_start_ns), us(s.predicted_end_ns)});
+                               microseconds(s.start_ns), microseconds(s.ready_ns),
+                               microseconds(s.end_ns), microseconds(s.predicted_start_ns),
+                               microseconds(s.predicted_end_ns)});
                 }
         }
         return table.text();
@@ -95,8 +95,8 @@ private:
             if (!pass) continue;
             for (const Difference& d : pass->differences)
                 table.row({is_prefill ? "prefill" : "decode", name(d.device), cause_name(d.cause),
-                           d.what, d.steps, us(d.measured_ns), us(d.predicted_ns),
-                           us(d.difference_ns()), d.says});
+                           d.what, d.steps, microseconds(d.measured_ns),
+                           microseconds(d.predicted_ns), microseconds(d.difference_ns()), d.says});
         }
         return table.text();
     }

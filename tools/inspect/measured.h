@@ -90,6 +90,8 @@ struct Measured {
 Measured compare_with_trace(const planner::Plan& plan, const runtime::Trace& trace,
                             const std::string& path);
 
+inline double microseconds(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+
 nlohmann::ordered_json measured_json(const planner::Plan& plan, const Measured& measured);
 // Columns of at most `width` characters.
 std::string measured_text(const planner::Plan& plan, const Measured& measured, int width,

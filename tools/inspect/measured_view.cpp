@@ -18,23 +18,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
-
 Json sums_json(const TimeSums& sums) {
-    return {{"compute_us", us(sums.compute_ns)},
-            {"exchange_us", us(sums.exchange_ns)},
-            {"waiting_us", us(sums.waiting_ns)}};
+    return {{"compute_us", microseconds(sums.compute_ns)},
+            {"exchange_us", microseconds(sums.exchange_ns)},
+            {"waiting_us", microseconds(sums.waiting_ns)}};
 }
 
 Json device_json(const Plan& plan, const Phase& phase, const MeasuredDevice& device) {
     Json steps = Json::array();
     for (const MeasuredStep& s : device.steps) {
         Json one{{"id", s.step.index()},
-                 {"start_us", us(s.start_ns)},
-                 {"end_us", us(s.end_ns)},
-                 {"predicted_start_us", us(s.predicted_start_ns)},
-                 {"predicted_end_us", us(s.predicted_end_ns)}};
-        if (!phase.steps[s.step.index()].compute()) one["ready_us"] = us(s.ready_ns);
+                 {"start_us", microseconds(s.start_ns)},
+                 {"end_us", microseconds(s.end_ns)},
+                 {"predicted_start_us", microseconds(s.predicted_start_ns)},
+                 {"predicted_end_us", microseconds(s.predicted_end_ns)}};
+        if (!phase.steps[s.step.index()].compute()) one["ready_us"] = microseconds(s.ready_ns);
         steps.push_back(std::move(one));
     }
     return {{"device", plan.machine.device(device.device).name},
@@ -56,14 +54,18 @@ Json pass_json(const Plan& plan, const MeasuredPass& pass) {
                                {"cause", cause_name(d.cause)},
                                {"what", d.what},
                                {"steps", d.steps},
-                               {"measured_us", us(d.measured_ns)},
-                               {"predicted_us", us(d.predicted_ns)},
-                               {"difference_us", us(d.difference_ns())},
+                               {"measured_us", microseconds(d.measured_ns)},
+                               {"predicted_us", microseconds(d.predicted_ns)},
+                               {"difference_us", microseconds(d.difference_ns())},
                                {"says", d.says}});
-    return {{"num_passes", pass.num_passes},       {"compared_passes", pass.compared},
-            {"num_tokens", pass.size.tokens},      {"keys_per_token", keys_per_token(pass)},
-            {"measured_us", us(pass.measured_ns)}, {"predicted_us", us(pass.predicted_ns)},
-            {"devices", std::move(devices)},       {"differences", std::move(differences)}};
+    return {{"num_passes", pass.num_passes},
+            {"compared_passes", pass.compared},
+            {"num_tokens", pass.size.tokens},
+            {"keys_per_token", keys_per_token(pass)},
+            {"measured_us", microseconds(pass.measured_ns)},
+            {"predicted_us", microseconds(pass.predicted_ns)},
+            {"devices", std::move(devices)},
+            {"differences", std::move(differences)}};
 }
 
 std::string signed_time(int64_t ns) { return (ns < 0 ? "-" : "+") + time_text(std::abs(ns)); }
@@ -75,9 +77,9 @@ std::string against(int64_t measured, int64_t predicted) {
     return fmt::format("{:.1f} % {} than predicted", std::abs(more), more < 0 ? "less" : "more");
 }
 
-class Text {
+class MeasuredText {
 public:
-    Text(const Plan& plan, const Measured& measured, int width, bool color)
+    MeasuredText(const Plan& plan, const Measured& measured, int width, bool color)
         : plan_(plan), measured_(measured), width_(width), color_(color) {}
 
     std::string run() {
@@ -188,7 +190,7 @@ Json measured_json(const Plan& plan, const Measured& measured) {
 }
 
 std::string measured_text(const Plan& plan, const Measured& measured, int width, bool color) {
-    return Text(plan, measured, width, color).run();
+    return MeasuredText(plan, measured, width, color).run();
 }
 
 }  // namespace cleave::tools
