@@ -2,7 +2,6 @@
 #include "tools/commands/run_check.h"
 
 #include <algorithm>
-#include <set>
 
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"

@@ -2,6 +2,7 @@
 #include "tools/inspect/measured.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include <fmt/format.h>
