@@ -130,7 +130,9 @@ void run_serve(ServeArguments flags) {
     runtime::Engine engine(plan, runner, served.tokenizer, options);
     const EndSignals signals;
     flags.server.port = static_cast<uint16_t>(flags.port);
-    flags.server.plan_json = [&plan] { return planner::plan_to_json(plan, spell_for_command_line); };
+    flags.server.plan_json = [&plan] {
+        return planner::plan_to_json(plan, spell_for_command_line);
+    };
     flags.server.plan_page = [&plan] { return inspection_page(inspect_plan(plan)); };
     serve::Server server(engine, plan, served, flags.server);
     if (!engine.runs_alone().empty()) say("{}\n", engine.runs_alone());

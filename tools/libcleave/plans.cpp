@@ -157,7 +157,8 @@ cleave_status cleave_plan_to_text(const cleave_plan* plan, char** out) {
 }
 
 cleave_status cleave_plan_to_json(const cleave_plan* plan, char** out) {
-    return guard([&] { needed(out, "out") = copy_text(plan_to_json(plan_of(plan), tools::spell_for_api)); });
+    return guard(
+        [&] { needed(out, "out") = copy_text(plan_to_json(plan_of(plan), tools::spell_for_api)); });
 }
 
 cleave_status cleave_plan_get_info(const cleave_plan* plan, cleave_plan_info* out) {
