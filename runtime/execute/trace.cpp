@@ -39,8 +39,8 @@ Json complete_event(const TraceEvent& event, const std::string& name, std::strin
 
 class PerfettoWriter {
 public:
-    PerfettoWriter(const Trace& trace, const planner::Plan& plan)
-        : trace_(trace), plan_(plan), predicted_(plan) {
+    PerfettoWriter(const Trace& trace, const planner::Plan& plan, PredictedPasses* predicted)
+        : trace_(trace), plan_(plan), predicted_(predicted) {
         for (const TracePass& pass : trace.passes) passes_[pass.number] = &pass;
     }
 
@@ -82,8 +82,10 @@ private:
         const planner::ValueId value = step_value(plan_, phase, step);
         if (value.valid()) args["value"] = plan_.graph.value(value).name;
         if (const auto pass = passes_.find(event.pass); pass != passes_.end()) {
-            const planner::StepSpan& span = predicted_.of(*pass->second)[event.step.index()];
-            args["predicted_us"] = us(span.end_ns - span.start_ns);
+            if (predicted_) {
+                const planner::StepSpan& span = predicted_->of(*pass->second)[event.step.index()];
+                args["predicted_us"] = us(span.end_ns - span.start_ns);
+            }
             args["bytes"] = step_bytes(step, point_of(*pass->second));
         }
         if (!event.path) return args;
@@ -144,7 +146,7 @@ private:
 
     const Trace& trace_;
     const planner::Plan& plan_;
-    PredictedPasses predicted_;
+    PredictedPasses* predicted_;
     std::map<int32_t, const TracePass*> passes_;
     std::map<std::pair<int32_t, planner::StepId>, std::vector<const TraceEvent*>> exchanges_;
     int64_t flows_ = 0;
@@ -171,8 +173,9 @@ TracePass size_of_pass(int32_t number, const Batch& batch) {
     return pass;
 }
 
-std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan) {
-    return PerfettoWriter(trace, plan).run();
+std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan,
+                              PredictedPasses* predicted) {
+    return PerfettoWriter(trace, plan, predicted).run();
 }
 
 std::string trace_digest(const planner::Plan& plan) {

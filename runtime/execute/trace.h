@@ -38,12 +38,15 @@ struct Trace {
     std::vector<TracePass> passes;   // by number
 };
 
+class PredictedPasses;
+
 // Chrome/Perfetto JSON: a track a device. An event's arguments have the step's id, the value that
-// it makes, its bytes and predicted time at its pass's size; "received_bytes" really came. Flows go
-// from a transfer's source to its destination, and from the member of a collective that came last
-// to those that waited for it. Decode steps that a card's captured graphs stop at have "captured":
-// false. "otherData" has the plan's digest and the size of each pass.
-std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan);
+// it makes, its bytes at its pass's size, with `predicted` its predicted time; "received_bytes"
+// came. Flows go from a transfer's source to its destination, and from the member of a collective
+// that came last to those that waited for it. Decode steps that a card's captured graphs stop at
+// have "captured": false. "otherData" has the plan's digest and the size of each pass.
+std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan,
+                              PredictedPasses* predicted = nullptr);
 
 // Of what the steps of a trace mean: the model, its types, the devices, and every step of the plan
 // with its devices, operators and path. Times and sizes of the workload do not count.

@@ -6,6 +6,7 @@
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
+#include "runtime/execute/predicted_passes.h"
 #include "tools/cli/files.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
@@ -71,7 +72,8 @@ OpenedReplicas open_replicas(const planner::Plan& plan, RunArguments flags) {
 
 void write_trace(const RunArguments& flags, const planner::Plan& plan,
                  const runtime::Session& session) {
-    std::string json = runtime::trace_to_perfetto(session.trace(), plan);
+    runtime::PredictedPasses predicted(plan);
+    const std::string json = runtime::trace_to_perfetto(session.trace(), plan, &predicted);
     write_file("--trace", flags.trace, json);
 }
 
