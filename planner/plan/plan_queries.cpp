@@ -166,20 +166,6 @@ LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
     return traffic.sparse();
 }
 
-std::vector<DeviceId> used_devices(const Plan& plan) {
-    std::set<DeviceId> used;
-    for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
-    return {used.begin(), used.end()};
-}
-
-std::vector<DeviceId> unused_devices(const Plan& plan) {
-    const std::vector<DeviceId> used = used_devices(plan);
-    std::vector<DeviceId> unused;
-    for (size_t d = 0; d < plan.machine.devices.size(); ++d)
-        if (!std::ranges::binary_search(used, DeviceId(d))) unused.emplace_back(d);
-    return unused;
-}
-
 int64_t nodes_used(const Plan& plan) {
     std::set<std::string> hosts;
     for (const Stage& stage : plan.stages)

@@ -45,10 +45,6 @@ inline BufferId tokens_buffer(const Plan& plan) {
     return find_buffer(plan, plan.output_device, BufferRole::kChosenTokens);
 }
 
-// Devices with a stage, by number; the machine's others are unused.
-std::vector<DeviceId> used_devices(const Plan& plan);
-std::vector<DeviceId> unused_devices(const Plan& plan);
-
 // How many hosts the stages' devices are on.
 int64_t nodes_used(const Plan& plan);
 

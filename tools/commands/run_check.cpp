@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/planning.h"
 

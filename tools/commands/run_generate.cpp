@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
+#include "planner/plan/used_devices.h"
 #include "planner/view/basis.h"
 #include "planner/view/step_words.h"
 #include "runtime/base/errors.h"
