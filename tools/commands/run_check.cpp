@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "importer/weights/quantize.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/used_devices.h"
 #include "runtime/base/errors.h"
@@ -30,7 +31,8 @@ bool is_f32(const Plan& plan) {
 // The reference: the model on one host device.
 Plan reference_plan(const RunArguments& flags, const Plan& plan, size_t sequences) {
     LoadedModel model;
-    model.graph = plan.graph;
+    model.graph =
+        against_f32(flags) ? importer::weights_as_stored(plan.graph) : plan.graph;
     PlanFlags of_host = flags.plan;
     of_host.devices = "host";
     of_host.machine_file.clear();
@@ -129,8 +131,8 @@ std::string check_text(const RunArguments& flags, const Plan& plan,
         return fmt::format("check against host: max logit difference {:.3g}", difference.largest);
     const auto rows = static_cast<double>(std::max<int64_t>(1, difference.rows));
     return fmt::format(
-        "check against the model in f32: with {} weights and a {} KV cache the likeliest token is "
-        "the same at {} of {} positions ({:.1f} %), which cost {:.3g} nats a token (KL "
+        "check against the model in f32: with {} weights and a KV cache in {} the likeliest token "
+        "is the same at {} of {} positions ({:.1f} %), which cost {:.3g} nats a token (KL "
         "divergence); max logit difference {:.3g}",
         planner::weights_dtype(plan), kv_dtype(plan), difference.same_choices, difference.rows,
         100 * static_cast<double>(difference.same_choices) / rows, difference.divergence / rows,

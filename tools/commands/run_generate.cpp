@@ -178,7 +178,7 @@ void print_times(const OpenedReplicas& opened, const std::vector<std::vector<int
     const int width = terminal_width();
     say("{}", table.text(width));
     for (const std::string& line : planner::basis_lines(opened.plans[0], spell_for_command_line))
-        say("  by {}\n", planner::wrapped(line, 5, width));
+        say("  rests on   {}\n", planner::wrapped(line, 13, width));
 }
 
 void print_summary(const OpenedReplicas& opened, const std::vector<std::vector<int32_t>>& prompts,

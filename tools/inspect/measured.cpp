@@ -207,7 +207,7 @@ private:
         Difference& d = group.work;
         d.cause = 2 * group.fixed_ns > d.predicted_ns ? Cause::kLaunch : Cause::kRate;
         const auto each = [&](int64_t ns) { return time_text(ns / d.steps); };
-        d.says = d.cause == Cause::kLaunch ? fmt::format("{} each, predicted {}",
+        d.says = d.cause == Cause::kLaunch ? fmt::format("{} each, not {}",
                                                          each(d.measured_ns), each(d.predicted_ns))
                                            : rates(group);
         result_.differences.push_back(d);
@@ -226,7 +226,7 @@ private:
             const double amount = static_cast<double>(computes ? group.flops : group.bytes);
             return fmt::format("{:.3g}", ns > 0 ? amount / static_cast<double>(ns) : 0.0);
         };
-        return fmt::format("{} {}, predicted {}", rate(d.measured_ns),
+        return fmt::format("{} {}, not {}", rate(d.measured_ns),
                            computes ? "GFLOP/s" : "GB/s", rate(d.predicted_ns));
     }
 
@@ -252,11 +252,11 @@ private:
         const MeasuredStep& last = device.steps.back();
         Difference ends{device.device,
                         Cause::kWaiting,
-                        "the pass's begin and end",
+                        "before and behind its steps",
                         0,
                         0,
                         0,
-                        "before its first step and behind its last"};
+                        "other devices are at work"};
         ends.measured_ns = first.start_ns + std::max<int64_t>(0, result_.measured_ns - last.end_ns);
         // Before the first it waits for that step, which has it above.
         ends.predicted_ns = std::max<int64_t>(0, result_.predicted_ns - last.predicted_end_ns);
@@ -267,7 +267,7 @@ private:
                            std::ssize(device.steps),
                            0,
                            0,
-                           "the host, from one step to the next"};
+                           "from one step to the next"};
         for (size_t i = 1; i < device.steps.size(); ++i)
             between.measured_ns +=
                 std::max<int64_t>(0, device.steps[i].start_ns - device.steps[i - 1].end_ns);

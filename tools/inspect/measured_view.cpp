@@ -73,6 +73,9 @@ std::string signed_time(int64_t ns) { return (ns < 0 ? "-" : "+") + time_text(st
 // "4.1 % more than predicted".
 std::string against(int64_t measured, int64_t predicted) {
     if (predicted <= 0) return "nothing was predicted";
+    if (measured >= 2 * predicted)
+        return fmt::format("{:.3g} times the prediction",
+                           static_cast<double>(measured) / static_cast<double>(predicted));
     const double more = 100 * (static_cast<double>(measured) / static_cast<double>(predicted) - 1);
     return fmt::format("{:.1f} % {} than predicted", std::abs(more), more < 0 ? "less" : "more");
 }
@@ -152,8 +155,8 @@ private:
             return std::abs(row.measured_ns - row.predicted_ns);
         });
         out_ += "  where they differ most, a device and pass:\n";
-        TextTable table("><<>>><", "  ");
-        table.row({"difference", "in", "on", "steps", "measured", "predicted", "because of"});
+        TextTable table("><<>><", "  ");
+        table.row({"difference", "in", "on", "measured", "predicted", "because of"});
         constexpr size_t kShown = 8;
         for (size_t i = 0; i < std::min(kShown, rows.size()); ++i) {
             const Row& row = rows[i];
@@ -162,8 +165,11 @@ private:
                     ? row.first->says
                     : fmt::format("{}: {}", plan_.machine.device(row.first->device).name,
                                   row.first->says);
-            table.row({signed_time(row.measured_ns - row.predicted_ns), row.first->what,
-                       folded_names(plan_.machine, row.devices), std::to_string(row.first->steps),
+            const int64_t steps = row.first->steps;
+            table.row({signed_time(row.measured_ns - row.predicted_ns),
+                       steps > 1 ? fmt::format("{} x {}", row.first->what, steps)
+                                 : row.first->what,
+                       folded_names(plan_.machine, row.devices),
                        time_text(row.measured_ns), time_text(row.predicted_ns),
                        fmt::format("{}: {}", cause_name(row.first->cause), says)});
         }
