@@ -131,8 +131,10 @@ TEST_CASE("a check refuses to compare the reference with itself", "[tools]") {
 
 TEST_CASE("a check against f32 says what narrow weights cost", "[tools]") {
     const CommandResult text = succeeded(run_of({"--dtype", "int4", "--check=f32"}));
-    CHECK_THAT(text.output, Contains("check against the model in f32: with int4 weights and a KV cache in f32") &&
-                                Contains("nats a token") && Contains(" of 5 positions"));
+    CHECK_THAT(
+        text.output,
+        Contains("check against the model in f32: with int4 weights and a KV cache in f32") &&
+            Contains("nats a token") && Contains(" of 5 positions"));
     const Json json =
         Json::parse(succeeded(run_of({"--dtype", "int4", "--check=f32", "--json"})).output);
     CHECK(schema_errors(schema("run.schema.json"), json) == std::vector<std::string>());

@@ -31,8 +31,7 @@ bool is_f32(const Plan& plan) {
 // The reference: the model on one host device.
 Plan reference_plan(const RunArguments& flags, const Plan& plan, size_t sequences) {
     LoadedModel model;
-    model.graph =
-        against_f32(flags) ? importer::weights_as_stored(plan.graph) : plan.graph;
+    model.graph = against_f32(flags) ? importer::weights_as_stored(plan.graph) : plan.graph;
     PlanFlags of_host = flags.plan;
     of_host.devices = "host";
     of_host.machine_file.clear();

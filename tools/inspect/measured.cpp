@@ -207,9 +207,9 @@ private:
         Difference& d = group.work;
         d.cause = 2 * group.fixed_ns > d.predicted_ns ? Cause::kLaunch : Cause::kRate;
         const auto each = [&](int64_t ns) { return time_text(ns / d.steps); };
-        d.says = d.cause == Cause::kLaunch ? fmt::format("{} each, not {}",
-                                                         each(d.measured_ns), each(d.predicted_ns))
-                                           : rates(group);
+        d.says = d.cause == Cause::kLaunch
+                     ? fmt::format("{} each, not {}", each(d.measured_ns), each(d.predicted_ns))
+                     : rates(group);
         result_.differences.push_back(d);
     }
 
@@ -226,8 +226,8 @@ private:
             const double amount = static_cast<double>(computes ? group.flops : group.bytes);
             return fmt::format("{:.3g}", ns > 0 ? amount / static_cast<double>(ns) : 0.0);
         };
-        return fmt::format("{} {}, not {}", rate(d.measured_ns),
-                           computes ? "GFLOP/s" : "GB/s", rate(d.predicted_ns));
+        return fmt::format("{} {}, not {}", rate(d.measured_ns), computes ? "GFLOP/s" : "GB/s",
+                           rate(d.predicted_ns));
     }
 
     void add_wait(Group& group) {

@@ -167,10 +167,9 @@ private:
                                   row.first->says);
             const int64_t steps = row.first->steps;
             table.row({signed_time(row.measured_ns - row.predicted_ns),
-                       steps > 1 ? fmt::format("{} x {}", row.first->what, steps)
-                                 : row.first->what,
-                       folded_names(plan_.machine, row.devices),
-                       time_text(row.measured_ns), time_text(row.predicted_ns),
+                       steps > 1 ? fmt::format("{} x {}", row.first->what, steps) : row.first->what,
+                       folded_names(plan_.machine, row.devices), time_text(row.measured_ns),
+                       time_text(row.predicted_ns),
                        fmt::format("{}: {}", cause_name(row.first->cause), says)});
         }
         if (rows.size() > kShown)
