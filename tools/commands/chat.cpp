@@ -14,6 +14,7 @@
 #include "runtime/text/chat_template.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/line_reader.h"
+#include "tools/cli/planning.h"
 #include "tools/cli/sampling_flags.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"

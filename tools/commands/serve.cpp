@@ -14,6 +14,7 @@
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/hosts.h"
+#include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
