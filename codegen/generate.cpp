@@ -44,7 +44,7 @@ Program generate_program(const planner::Plan& plan, planner::DeviceId device, bo
     if (find_gpu_arch(info.arch)) return generate_gpu_program(plan, device, reproducible);
     throw UserError(
         "no kernels can be generated for {} (kind {}, arch '{}'): kernels exist for devices of "
-        "kind host and for GPU architectures ({}); plan for $devices host[0-{}] to run, or use "
+        "kind host and for GPU architectures ({}); plan for $devices 'host[0-{}]' to run, or use "
         "$plan_only, which needs no kernels",
         info.name, planner::device_kind_name(info.kind), info.arch, gpu_arch_names(),
         plan.machine.devices.empty() ? 0 : plan.machine.devices.size() - 1);

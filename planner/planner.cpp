@@ -19,6 +19,7 @@
 #include "planner/search/nearest.h"
 #include "planner/search/refine.h"
 #include "planner/search/replicas.h"
+#include "planner/search/shapes_beside.h"
 #include "planner/search/simplicity.h"
 #include "planner/verify/verify.h"
 #include "runtime/base/rounding.h"
@@ -279,6 +280,8 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
     Plan plan =
         !many ? plan_replica(model, machine, given, options, true, pass, control.enumerate)->plan
               : plan_replicas(model, machine, given, options, pass, control.enumerate);
+    if (options.tensor_parallel > 0 || options.pipeline_stages > 0)
+        pass("shapes_beside", plan, [&] { shapes_beside(analysis, plan); });
     if (given.kv_tokens == Workload::kAllThatIsLeft)
         pass("fill_kv_pool", plan, [&] { fill_kv_pool(plan); });
     pass("lower_bound", plan, [&] {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `cleave` command. Exit codes: 0 done; 1 the input's fault; 2 ours; 130 interrupted.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <system_error>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,7 +18,9 @@
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "runtime/cards/drivers.h"
+#include "tools/cli/arguments.h"
 #include "tools/cli/bus_error.h"
+#include "tools/cli/help_text.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/options.h"
 #include "tools/cli/spelling.h"
@@ -30,7 +35,11 @@ using namespace cleave;
 // Work that can stop between steps and clean up is asked to; a second Ctrl-C, or one elsewhere,
 // ends the process.
 void on_interrupt(int) {
-    if (!tools::Interruptible::active() || tools::cancel_token().cancelled()) ::_exit(130);
+    if (!tools::Interruptible::active() || tools::cancel_token().cancelled()) {
+        constexpr std::string_view kSays = "\ncleave: interrupted\n";
+        [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kSays.data(), kSays.size());
+        ::_exit(130);
+    }
     tools::cancel_token().cancel();
 }
 
@@ -60,37 +69,72 @@ bool wants_json(int argc, char** argv) {
     return false;
 }
 
-int run(int argc, char** argv, runtime::Drivers& drivers) {
-    CLI::App app{"Cleave plans, proves and runs an ONNX Llama over several devices."};
-    app.set_version_flag("--version", version_text);
+// Headings of commands in the overview.
+void group_commands(CLI::App& app) {
+    static const std::map<std::string, std::string> kGroups{
+        {"plan", "Plan and inspect"},   {"inspect", "Plan and inspect"},
+        {"why", "Plan and inspect"},    {"why-not", "Plan and inspect"},
+        {"diff", "Plan and inspect"},   {"what-if", "Plan and inspect"},
+        {"limits", "Plan and inspect"}, {"run", "Run and serve"},
+        {"serve", "Run and serve"},     {"chat", "Run and serve"},
+        {"import", "Models and files"}, {"convert", "Models and files"},
+        {"model", "Models and files"},  {"emit", "Models and files"},
+        {"export", "Models and files"}, {"check", "Models and files"},
+        {"devices", "This machine"},    {"doctor", "This machine"},
+        {"cache", "This machine"}};
+    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+        const auto group = kGroups.find(command->get_name());
+        command->group(group == kGroups.end() ? "Help" : group->second);
+    }
+}
+
+void add_commands(CLI::App& app, runtime::Drivers& drivers) {
+    app.formatter(tools::help_formatter());
+    app.set_help_flag("-h,--help", "this text");
+    app.set_help_all_flag("--help-all", "every option, those for experts too");
+    app.set_version_flag("-v,--version", version_text);
     app.require_subcommand(1);
     app.footer(
-        "Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon "
-        "a time\"");
+        "Example: cleave run models/bundled --devices 'host[0-3]' --tp 2 --pp 2 --prompt \"Once "
+        "upon a time\"");
+    tools::add_plan(app, drivers);
+    tools::add_inspect(app, drivers);
+    tools::add_why(app, drivers);
+    tools::add_why_not(app, drivers);
+    tools::add_diff(app);
+    tools::add_what_if(app, drivers);
+    tools::add_limits(app, drivers);
     tools::add_run(app, drivers);
     tools::add_serve(app, drivers);
     tools::add_chat(app, drivers);
-    tools::add_plan(app, drivers);
-    tools::add_inspect(app, drivers);
     tools::add_import(app);
+    tools::add_convert(app);
+    tools::add_model(app);
     tools::add_emit(app, drivers);
     tools::add_export(app, drivers);
     tools::add_check(app);
     tools::add_devices(app, drivers);
-    tools::add_model(app);
-    tools::add_convert(app);
     tools::add_doctor(app, drivers);
     tools::add_cache(app);
-    bool is_command = argc < 2 || argv[1][0] == '-';
-    std::string known;
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-        is_command = is_command || command->get_name() == argv[1];
-        known += (known.empty() ? "" : ", ") + command->get_name();
+    tools::add_help(app);
+    tools::add_completion(app);
+    tools::add_man(app);
+    group_commands(app);
+}
+
+int run(int argc, char** argv, runtime::Drivers& drivers) {
+    CLI::App app{"Cleave plans, proves and runs one language model over several devices.",
+                 "cleave"};
+    add_commands(app, drivers);
+    if (argc < 2) {
+        tools::show_text(tools::overview(app));
+        return 1;  // nothing was asked for, as of git
     }
-    if (!is_command)
-        return fail(1, fmt::format("no command '{}'; commands are {}", argv[1], known));
+    std::vector<std::string> words =
+        tools::ready_arguments(app, std::vector<std::string>(argv + 1, argv + argc));
+    std::reverse(words.begin(), words.end());  // as CLI11 takes them
     try {
-        app.parse(argc, argv);
+        app.parse(std::move(words));
     } catch (const CLI::Success& help) {
         return app.exit(help);
     } catch (const CLI::ParseError& error) {

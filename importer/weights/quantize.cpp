@@ -34,14 +34,19 @@ void round_later(Weight& weight, const QuantizedType& to) {
     weight.dtype = to.dtype;
 }
 
+// The weight before round_later.
+Weight dense_of(Weight weight) {
+    weight.packing = Packing::kDense;
+    weight.dtype = *weight.quantization.rounded_from;
+    weight.quantization = {};
+    return weight;
+}
+
 // Rows of the dense weight in f32, a strip at a time.
 class Strips {
 public:
     Strips(const WeightReader& reader, const Weight& weight, Range rows, Range columns)
-        : reader_(reader), dense_(weight), rows_(rows), columns_(columns) {
-        dense_.packing = Packing::kDense;
-        dense_.dtype = *weight.quantization.rounded_from;
-        dense_.quantization = {};
+        : reader_(reader), dense_(dense_of(weight)), rows_(rows), columns_(columns) {
         line_.resize(std::min(kStripRows, rows.size()) * columns.size());
     }
 
@@ -205,6 +210,12 @@ Graph quantize_weights(Graph graph, DType to) {
         if (dense ? weight->dtype != to : weight->gguf && !is_of(*weight, to))
             round_later(graph.weights[op.weights[0].index()], quantized_type(to));
     }
+    return graph;
+}
+
+Graph weights_as_stored(Graph graph) {
+    for (Weight& weight : graph.weights)
+        if (weight.quantization.rounded_from) weight = dense_of(weight);
     return graph;
 }
 

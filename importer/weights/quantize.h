@@ -25,4 +25,8 @@ std::string types_to_requantize(const Graph& graph);
 // UserError with that reason. Matrices that are of the type already stay as they are.
 Graph quantize_weights(Graph graph, DType to);
 
+// The graph with its matrices as the files hold them, where they are to be quantised as shards are
+// cut: what quantize_weights was given.
+Graph weights_as_stored(Graph graph);
+
 }  // namespace cleave::importer

@@ -361,6 +361,8 @@ std::vector<Range> split_units(int64_t units, int64_t granule, std::span<const i
 
 std::vector<Range> ranges_of(const StageShares& shares, const Split& split) {
     if (split.whole()) return std::vector<Range>(shares.count(), Range{0, split.units});
+    for (const auto& [known, ranges] : shares.known)
+        if (known.same_units(split)) return ranges;
     if (split.axis == Axis::kColumns || split.axis == Axis::kVocabulary) {
         // The largest power of two that still leaves each device about eight blocks balances within
         // an eighth.

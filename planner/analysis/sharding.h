@@ -7,6 +7,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "planner/plan/plan.h"
@@ -75,6 +76,8 @@ struct StageShares {
     bool whole_groups = true;      // heads by whole KV groups; else by query heads
     int64_t granule = 1;       // of columns and vocabulary; a quantisation block forces a multiple
     int64_t head_granule = 1;  // of query heads, likewise
+    // Of a stage of a plan that exists (planner/build/placement_of.h): the ranges that it has.
+    std::vector<std::pair<Split, std::vector<Range>>> known = {};
 
     size_t count() const { return weights.size(); }
 };

@@ -4,6 +4,8 @@
 // other. Out: a PlanBody for each, which has no copy of the graph or the machine.
 #pragma once
 
+#include <vector>
+
 #include "planner/analysis/analysis.h"
 #include "planner/build/placement.h"
 #include "planner/plan/plan.h"
@@ -22,7 +24,12 @@ public:
     // Whether it has room in every device's memory and launches within the limits. No times, so
     // faster than build().
     bool fits(const Placement& placement);
+    // Each device's account; exact, without times. `launches`, if given: whether these are within
+    // the limits.
+    std::vector<DeviceMemory> memory(const Placement& placement, bool* launches = nullptr);
 
+    // For the placements that follow; the dtypes are settled.
+    void set_workload(const Workload& workload) { draft_.workload = workload; }
     const PlanRequest& request() const { return draft_; }
 
 private:

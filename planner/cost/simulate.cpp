@@ -32,6 +32,7 @@ public:
         head_.assign(queues_.size(), 0);
         busy_.assign(queues_.size(), 0);
         started_.assign(phase.steps.size(), 0);
+        ended_.assign(phase.steps.size(), 0);
     }
 
     int64_t run() {
@@ -65,6 +66,8 @@ public:
     }
 
     const std::vector<int64_t>& busy() const { return busy_; }
+    // By step, in the latest pass.
+    const std::vector<int64_t>& ended() const { return ended_; }
 
 private:
     // What is left of a step: its fixed part first, then what shares a domain with others.
@@ -114,6 +117,7 @@ private:
     }
 
     void finish(int step) {
+        ended_[static_cast<size_t>(step)] = std::llround(now_);
         for (DeviceId d : members_[step]) {
             busy_[d.index()] += std::llround(now_) - started_[step];
             ++head_[d.index()];
@@ -164,6 +168,7 @@ private:
     size_t passes_ = 1;
     std::vector<size_t> head_;      // by device, over all passes
     std::vector<int64_t> started_;  // by step, in its latest pass
+    std::vector<int64_t> ended_;
     std::vector<std::vector<DeviceId>> members_;
     std::vector<Running> running_;
     std::vector<int64_t> busy_;
@@ -343,6 +348,37 @@ void simulate(const Analysis& analysis, Plan& plan) {
     p.objective_ns =
         objective.score({p.decode_ns_per_token + p.prefill_ns / generated,
                          busiest({0, p.decode_busy_ns}) + busiest(prefill) / generated});
+}
+
+Workload workload_of_pass(Workload workload, const PassExtent& pass) {
+    if (pass.is_prefill) {
+        const int64_t outputs = std::clamp<int64_t>(pass.outputs, 1, pass.tokens);
+        const int64_t passes = std::max<int64_t>(1, 2 * pass.keys * outputs / pass.tokens);
+        workload.batch = outputs;
+        workload.prompt_tokens = passes * pass.tokens / outputs;
+        workload.prefill_chunk = pass.tokens;
+        workload.context = workload.prompt_tokens + 1;
+    } else {
+        workload.batch = pass.tokens;
+        workload.prompt_tokens = workload.context = std::max<int64_t>(1, pass.keys - 1);
+    }
+    workload.all_logits = false;
+    return workload;
+}
+
+std::vector<StepSpan> step_spans(const Analysis& analysis, const Plan& plan, bool is_prefill,
+                                 const Workload& workload) {
+    const LinkTable links(plan.machine);
+    StepTimes times(analysis, plan, workload, links);
+    Phase phase = plan.phase(is_prefill);  // its steps' times are these
+    const std::vector<int64_t> fixed = times.predict(phase, is_prefill);
+    Simulation pass(plan, phase, links, fixed);
+    pass.run();
+    std::vector<StepSpan> spans(phase.steps.size());
+    for (size_t i = 0; i < spans.size(); ++i)
+        spans[i] = {phase.steps[i].start_ns, pass.ended()[i],
+                    std::min(fixed[i], phase.steps[i].predicted_ns)};
+    return spans;
 }
 
 PhaseTimes decode_times(const Analysis& analysis, const Plan& plan, int64_t sequences) {

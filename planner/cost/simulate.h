@@ -25,6 +25,24 @@ struct PhaseTimes {
 // batch is.
 PhaseTimes decode_times(const Analysis& analysis, const Plan& plan, int64_t sequences);
 
+// One pass: of so many tokens, of which `outputs` give logits, each with so many keys on average.
+struct PassExtent {
+    bool is_prefill = false;
+    int64_t tokens = 1, outputs = 1, keys = 1;
+};
+// The workload that has such passes: prompts of which each pass takes so many tokens, or that many
+// sequences that decode.
+Workload workload_of_pass(Workload workload, const PassExtent& pass);
+
+// When a step begins and ends in one pass, with what its neighbours take of memory and links;
+// `fixed_ns` of it is launching and latency, whatever its bytes.
+struct StepSpan {
+    int64_t start_ns = 0, end_ns = 0, fixed_ns = 0;
+};
+// By step, in the pass of a phase at the point of `workload`.
+std::vector<StepSpan> step_spans(const Analysis& analysis, const Plan& plan, bool is_prefill,
+                                 const Workload& workload);
+
 // Whether a device has several stages: its steps run in order, so no pass overtakes another there.
 bool has_virtual_stages(const Plan& plan);
 

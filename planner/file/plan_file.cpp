@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/file/plan_file.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "planner/file/plan_codec.h"
 #include "planner/verify/report.h"
@@ -26,11 +28,15 @@ std::string digest_of(const std::string& bytes) {
     return Digest().add(std::as_bytes(std::span(bytes.data(), bytes.size()))).hex();
 }
 
+// The magic is the first field, behind two bytes of its own.
+bool begins_as_plan(std::string_view bytes) {
+    return bytes.size() > 2 + kMagic.size() && bytes.substr(2, kMagic.size()) == kMagic;
+}
+
 pb::PlanFile open_envelope(const std::string& bytes, const std::string& origin) {
     pb::PlanFile file;
-    // The magic is the first field: a file that begins with it is a plan, damaged or not.
-    const bool starts_as_plan =
-        bytes.size() > 2 + kMagic.size() && bytes.compare(2, kMagic.size(), kMagic) == 0;
+    // A file that begins with the magic is a plan, damaged or not.
+    const bool starts_as_plan = begins_as_plan(bytes);
     const bool parsed = file.ParseFromString(bytes);
     if (!starts_as_plan || (parsed && file.magic() != kMagic))
         throw UserError("{} is not a plan: $save_plan writes one", origin);
@@ -99,6 +105,16 @@ void save_plan(const Plan& plan, const std::string& path) {
             "exists, "
             "with room for {} bytes",
             path, error.message(), bytes.size());
+}
+
+bool is_plan_file(const std::string& path) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) return false;  // a pipe would wait
+    std::string begins(64, 0);
+    std::ifstream file(path, std::ios::binary);
+    file.read(begins.data(), static_cast<std::streamsize>(begins.size()));
+    begins.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
+    return begins_as_plan(begins);
 }
 
 Plan load_plan(const std::string& path) {

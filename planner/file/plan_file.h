@@ -17,5 +17,7 @@ Plan parse_plan(const std::string& bytes, const std::string& origin);
 
 void save_plan(const Plan& plan, const std::string& path);  // written beside, then renamed
 Plan load_plan(const std::string& path);
+// Whether a file begins as plans do, whatever it is called. False for what is no regular file.
+bool is_plan_file(const std::string& path);
 
 }  // namespace cleave::planner

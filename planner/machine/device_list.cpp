@@ -4,6 +4,7 @@
 #include "planner/machine/device_list.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <set>
 
@@ -11,8 +12,10 @@
 
 #include "importer/graph/graph.h"
 #include "planner/machine/catalogue.h"
+#include "planner/machine/device_hints.h"
 #include "planner/machine/vendor.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/suggest.h"
 
 namespace cleave::planner {
 namespace {
@@ -132,25 +135,37 @@ Entry cut_entry(const std::string& text) {
     return entry;
 }
 
+std::string likely(const Entry& entry) {
+    const std::string device = likely_device(entry.text);
+    return device.empty() || device == entry.text ? "" : " (did you mean " + device + "?)";
+}
+
 DeviceKind parse_kind(const Entry& entry) {
     for (DeviceKind kind : kDeviceKinds)
         if (entry.kind == device_kind_name(kind)) return kind;
-    throw UserError("$devices: unknown kind of device '{}' in '{}'; {}", entry.kind, entry.text,
-                    kGrammar);
+    throw UserError("$devices: unknown kind of device '{}' in '{}'{}; {}", entry.kind, entry.text,
+                    likely(entry), kGrammar);
 }
 
-void check_arch(const Entry& entry, DeviceKind kind) {
+std::vector<std::string> catalogue_words() {
+    std::vector<std::string> names;
+    for (const CatalogueModel& model : catalogue()) names.emplace_back(model.name);
+    return names;
+}
+
+void check_arch(const Entry& entry, DeviceKind kind, bool any_model) {
     if (kind == DeviceKind::kSim) {
         if (entry.arch.empty())
             throw UserError(
                 "$devices: '{}' needs a model, for example sim:h100; the catalogue has {}",
                 entry.text, catalogue_names());
-        if (!find_model(entry.arch))
+        if (!any_model && !find_model(entry.arch))
             throw UserError(
-                "$devices: the catalogue has no model '{}' ('{}'); it has {}. Describe other "
+                "$devices: the catalogue has no model '{}' ('{}'){}; it has {}. Describe other "
                 "devices in a "
                 "file and give it with $machine",
-                entry.arch, entry.text, catalogue_names());
+                entry.arch, entry.text, did_you_mean(entry.arch, catalogue_words()),
+                catalogue_names());
     } else if (kind == DeviceKind::kSimt) {
         if (entry.arch.empty())
             throw UserError(
@@ -164,8 +179,9 @@ void check_arch(const Entry& entry, DeviceKind kind) {
                 entry.arch, entry.text, gpu_arch_names());
     } else if (!entry.arch.empty()) {
         throw UserError(
-            "$devices: '{}': {} devices take no architecture; it is read from the device{}",
-            entry.text, entry.kind, kind == DeviceKind::kHost ? " ($cpu_arch overrides it)" : "");
+            "$devices: '{}': {} devices take no architecture; it is read from the device{}{}",
+            entry.text, entry.kind, kind == DeviceKind::kHost ? " ($cpu_arch overrides it)" : "",
+            std::isdigit(static_cast<unsigned char>(entry.arch[0])) ? likely(entry) : "");
     }
 }
 
@@ -223,10 +239,10 @@ void append_device(std::vector<DeviceSpec>& specs, DeviceSpec spec, const Entry&
     }
 }
 
-void expand_entry(std::vector<DeviceSpec>& specs, const Entry& entry) {
+void expand_entry(std::vector<DeviceSpec>& specs, const Entry& entry, bool any_model) {
     DeviceSpec spec;
     spec.kind = parse_kind(entry);
-    check_arch(entry, spec.kind);
+    check_arch(entry, spec.kind, any_model);
     spec.arch = entry.arch;
     spec.machine = entry.machine;
     if (entry.items.empty()) {
@@ -255,11 +271,11 @@ void expand_entry(std::vector<DeviceSpec>& specs, const Entry& entry) {
 
 }  // namespace
 
-std::vector<DeviceSpec> parse_devices(const std::string& text) {
+std::vector<DeviceSpec> parse_devices(const std::string& text, bool any_model) {
     std::vector<DeviceSpec> specs;
     for (const std::string& entry : split_entries(text)) {
         if (entry.empty()) throw UserError("$devices '{}' has an empty entry; {}", text, kGrammar);
-        expand_entry(specs, cut_entry(entry));
+        expand_entry(specs, cut_entry(entry), any_model);
         if (specs.size() > static_cast<size_t>(kMaxDevices))
             throw UserError("$devices {}: more than {} devices", text, kMaxDevices);
     }

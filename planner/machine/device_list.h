@@ -23,8 +23,9 @@ struct DeviceSpec {
 };
 
 // "cuda[0],hip[0-7],host[0]"; "sim:h100[0-7]@a"; "cuda[0]/0-3". UserError names the entry for
-// unknown kinds, bad ranges, duplicates, and hosts that are no names.
-std::vector<DeviceSpec> parse_devices(const std::string& text);
+// unknown kinds, bad ranges, duplicates, and hosts that are no names; for models that the catalogue
+// lacks unless `any_model`: a machine file may have them.
+std::vector<DeviceSpec> parse_devices(const std::string& text, bool any_model = false);
 
 // The devices of a run on `hosts`, of which rank r is hosts[r]: each with one of them for its
 // machine. @HOST is a name or the number of a rank; entries without it hold on every host, those of

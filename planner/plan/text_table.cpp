@@ -2,6 +2,8 @@
 #include "planner/plan/text_table.h"
 
 #include <algorithm>
+#include <climits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,15 +22,37 @@ size_t characters(const std::string& text) {
         std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-std::string cut(const std::string& text, size_t width) {
-    if (characters(text) <= width) return text;
-    size_t at = 0, seen = 0;
-    while (at < text.size() && seen + 3 < width) {
-        ++at;
-        while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;
-        ++seen;
+size_t next_character(const std::string& text, size_t at) {
+    ++at;
+    while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;
+    return at;
+}
+
+// The text in lines of at most `width` characters, broken behind spaces and commas, or where a word
+// is longer than a line.
+std::vector<std::string> broken(const std::string& text, size_t width) {
+    std::vector<std::string> lines;
+    // What a cell is indented by is kept, and continued.
+    const size_t margin = std::min(text.find_first_not_of(' '), text.size());
+    size_t begin = 0, at = margin, good = margin, count = margin;
+    while (at < text.size()) {
+        const char c = text[at];
+        at = next_character(text, at);
+        ++count;
+        if (c == ' ' || c == ',') good = at;
+        if (count < width || at == text.size()) continue;
+        const bool space_follows = text[at] == ' ';
+        const size_t end = space_follows || good <= (begin == 0 ? margin : begin) ? at : good;
+        lines.push_back(std::string(begin == 0 ? 0 : margin, ' ') +
+                        text.substr(begin, end - begin));
+        while (!lines.back().empty() && lines.back().back() == ' ') lines.back().pop_back();
+        begin = space_follows ? at + 1 : end;
+        at = good = begin;
+        count = margin;
     }
-    return text.substr(0, at) + "...";
+    if (begin < text.size() || lines.empty())
+        lines.push_back(std::string(begin == 0 ? 0 : margin, ' ') + text.substr(begin));
+    return lines;
 }
 
 }  // namespace
@@ -55,12 +79,38 @@ std::string count_text(int64_t n, const std::string& noun) {
     return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
 
+size_t TextTable::total(const std::vector<size_t>& widths) const {
+    size_t total = indent_.size();
+    for (size_t i = 0, shown = 0; i < widths.size(); ++i)
+        if (widths[i] > 0) total += widths[i] + (shown++ > 0 ? 2 : 0);
+    return total;
+}
+
+// Columns that are left out: in the order of may_drop until the others fit, less those that then
+// have room after all.
+std::vector<size_t> TextTable::drop(std::vector<size_t>& widths, size_t width) const {
+    const std::vector<size_t> natural = widths;
+    std::vector<size_t> dropped;
+    for (size_t column : optional_) {
+        if (total(widths) <= width) break;
+        if (widths[column] == 0) continue;
+        widths[column] = 0;
+        dropped.push_back(column);
+    }
+    for (size_t i = dropped.size(); i-- > 0;) {
+        std::vector<size_t> with = widths;
+        with[dropped[i]] = natural[dropped[i]];
+        if (total(with) > width) continue;
+        widths = with;
+        dropped.erase(dropped.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return dropped;
+}
+
+// The widest columns of words become narrower, and their cells take several lines.
 void TextTable::shrink(std::vector<size_t>& widths, size_t width) const {
     constexpr size_t kShortest = 12;
-    size_t total = indent_.size();
-    for (size_t i = 0; i < widths.size(); ++i)
-        if (widths[i] > 0) total += widths[i] + (i > 0 ? 2 : 0);
-    for (; total > width; --total) {
+    for (size_t all = total(widths); all > width; --all) {
         size_t widest = widths.size();
         for (size_t i = 0; i < widths.size(); ++i)
             if (alignment_[i] == '<' && widths[i] > kShortest &&
@@ -71,30 +121,63 @@ void TextTable::shrink(std::vector<size_t>& widths, size_t width) const {
     }
 }
 
+void TextTable::add_row(const std::vector<std::string>& row, const std::vector<size_t>& widths,
+                        std::string& out) const {
+    std::vector<std::vector<std::string>> cells;
+    size_t height = 1;
+    for (size_t i = 0; i < row.size(); ++i) {
+        cells.push_back(alignment_[i] == '<' && widths[i] > 0 ? broken(row[i], widths[i])
+                                                              : std::vector{row[i]});
+        if (widths[i] > 0) height = std::max(height, cells[i].size());
+    }
+    for (size_t n = 0; n < height; ++n) {
+        std::string line = indent_;
+        bool first = true;
+        for (size_t i = 0; i < row.size(); ++i) {
+            if (widths[i] == 0) continue;  // an empty column takes no room
+            const std::string cell = n < cells[i].size() ? cells[i][n] : "";
+            const size_t length = characters(cell);
+            const std::string space(widths[i] > length ? widths[i] - length : 0, ' ');
+            if (!std::exchange(first, false)) line += "  ";
+            line += alignment_[i] == '>' ? space + cell : cell + space;
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        out += line + "\n";
+    }
+}
+
 std::string TextTable::text(int width) const {
     std::vector<size_t> widths(alignment_.size());
     for (const auto& row : rows_)
         for (size_t i = 0; row.size() > 1 && i < row.size(); ++i)
             widths[i] = std::max(widths[i], characters(row[i]));
-    shrink(widths, static_cast<size_t>(std::max(0, width)));
+    std::vector<size_t> dropped;
+    if (width > 0) {
+        dropped = drop(widths, static_cast<size_t>(width));
+        shrink(widths, static_cast<size_t>(width));
+    }
     std::string out;
     for (const auto& row : rows_) {
-        std::string line = indent_;
-        if (row.size() == 1) line += row[0];
-        for (size_t i = 0; row.size() > 1 && i < row.size(); ++i) {
-            std::string cell = cut(row[i], widths[i]);
-            std::string space(widths[i] - characters(cell), ' ');
-            // An empty column takes no room.
-            if (i > 0 && widths[i] > 0) line += "  ";
-            line += alignment_[i] == '>' ? space + cell : cell + space;
-        }
-        line.erase(line.find_last_not_of(' ') + 1);
-        out += cut(line, static_cast<size_t>(width)) + "\n";
+        if (row.size() > 1)
+            add_row(row, widths, out);
+        else
+            out +=
+                indent_ +
+                wrapped(row[0], static_cast<int>(indent_.size()) + 2, width > 0 ? width : INT_MAX) +
+                "\n";
     }
-    return out;
+    if (dropped.empty()) return out;
+    std::string names;
+    for (size_t column : dropped) names += (names.empty() ? "" : ", ") + rows_.front()[column];
+    return out + indent_ +
+           wrapped(fmt::format("({} columns have no room for: {})", width, names),
+                   static_cast<int>(indent_.size()), width) +
+           "\n";
 }
 
 std::string wrapped(const std::string& text, int indent, int width) {
+    constexpr int kProse = 100;
+    if (width <= 0) width = kProse;
     std::string out, line;
     const std::string margin(static_cast<size_t>(indent), ' ');
     size_t at = 0;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cleave::planner {
@@ -21,20 +22,28 @@ public:
     void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
     // A line of its own between rows, not aligned with them.
     void line(std::string text) { rows_.push_back({std::move(text)}); }
-    // Columns are two spaces apart. Where a row is longer than `width`, the widest columns of
-    // names (those to the left) are shortened, and what is longer still is cut; "..." shows both.
-    // Numbers are shortened last.
+    // These columns may be left out where there is no room, in this order. The first row has their
+    // names, which a line below the table tells.
+    void may_drop(std::vector<size_t> columns) { optional_ = std::move(columns); }
+    // Columns are two spaces apart. Nothing is cut. Where a row is longer than `width`, columns are
+    // left out that may be; then cells of the widest columns of words ('<') take several lines;
+    // what is longer still is longer. `width` 0: no bound.
     std::string text(int width) const;
 
 private:
+    size_t total(const std::vector<size_t>& widths) const;
+    std::vector<size_t> drop(std::vector<size_t>& widths, size_t width) const;
     void shrink(std::vector<size_t>& widths, size_t width) const;
+    void add_row(const std::vector<std::string>& row, const std::vector<size_t>& widths,
+                 std::string& out) const;
 
     std::string alignment_, indent_;
     std::vector<std::vector<std::string>> rows_;
+    std::vector<size_t> optional_;
 };
 
-// `text` broken at spaces into lines of at most `width`, each after the first indented by `indent`
-// spaces.
+// `text` broken at spaces into lines of at most `width` (0: 100, as prose is read), each after the
+// first indented by `indent` spaces.
 std::string wrapped(const std::string& text, int indent, int width);
 
 }  // namespace cleave::planner

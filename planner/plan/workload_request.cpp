@@ -29,6 +29,9 @@ Workload fill_workload(const WorkloadRequest& request, int64_t max_positions) {
     if (max_positions > 0 && workload.context > max_positions)
         throw UserError("$context {}: the model's positions end at {}", workload.context,
                         max_positions);
+    if (workload.context < 2)
+        throw UserError("$context {}: a sequence has a prompt and a new token; give 2 or more",
+                        workload.context);
     workload.prompt_tokens = request.prompt_tokens > 0           ? request.prompt_tokens
                              : workload.context > kDefaultPrompt ? kDefaultPrompt
                                                                  : (workload.context + 1) / 2;

@@ -200,7 +200,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     const Graph& graph = analysis.graph;
     if (machine.devices.empty())
         throw UserError(
-            "no devices to plan for; give some with $devices, for example $devices host[0-3]");
+            "no devices to plan for; give some with $devices, for example $devices 'host[0-3]'");
     if (graph.ops.empty()) throw UserError("{}: the graph has no operators", graph.name);
     check_values(graph);
     check_workload(graph, workload);

@@ -10,6 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "planner/analysis/work.h"
+#include "planner/plan/text_table.h"
+#include "planner/search/shapes_beside.h"
 
 namespace cleave::planner {
 namespace {
@@ -68,7 +70,7 @@ std::string binding_constraint(const Plan& plan) {
     double total = 0;
     for (double p : parts) total += p;
     auto most = static_cast<size_t>(std::max_element(parts.begin(), parts.end()) - parts.begin());
-    return fmt::format("{} on {}: {:.0f} % of its time for a token", kNames[most], device.name,
+    return fmt::format("{} on {}: {:.0f} % of its time in a decode pass", kNames[most], device.name,
                        total > 0 ? 100 * parts[most] / total : 0.0);
 }
 
@@ -105,40 +107,62 @@ std::string layers_of(const Analysis& a, const Placement& placement) {
     return "layers " + text;
 }
 
+std::string why_not_taken(const Scored& s, const Scored& chosen, const Plan& plan) {
+    if (!s.refused.empty()) return s.refused;
+    const double ratio = static_cast<double>(s.objective_ns) /
+                         static_cast<double>(std::max<int64_t>(1, chosen.objective_ns));
+    const double gain = 100 * (1 - ratio);
+    if (row_of(plan.options.objective).fewest_devices &&
+        s.proposal->devices_used > chosen.proposal->devices_used)
+        return fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
+                           chosen.proposal->devices_used);
+    if (ratio < 1 && s.proposal->hardship > chosen.proposal->hardship)
+        return fmt::format("{:.2f} % faster, {}", gain, kHarder);
+    if (ratio < 1)
+        return fmt::format(
+            "{:.2f} % faster, but its busiest stage takes {:.0f} % longer", gain,
+            100.0 * static_cast<double>(s.proposal->largest_ns - chosen.proposal->largest_ns) /
+                static_cast<double>(std::max<int64_t>(1, chosen.proposal->largest_ns)));
+    return fmt::format("{:.1f} % slower{}", -gain, s.simulated ? "" : " by the estimate");
+}
+
+// The shapes that people ask about first: each grid over all devices, by its best candidate. Then
+// a few others, but no second cut of a shape that is there.
 void runners_up(const Analysis& a, const Proposals& proposals, const std::vector<Scored>& scored,
                 const Scored& chosen, Plan& plan) {
+    constexpr size_t kMost = 8, kOthers = 2;
+    std::vector<RunnerUp>& found = plan.why.runners_up;
     std::set<std::string> seen{chosen.proposal->shape};
-    for (const Scored& s : scored) {
-        if (plan.why.runners_up.size() >= 6) break;
-        if (!seen.insert(s.proposal->shape).second) continue;
-        std::string why = s.refused;
-        if (why.empty()) {
-            double ratio = static_cast<double>(s.objective_ns) /
-                           static_cast<double>(std::max<int64_t>(1, chosen.objective_ns));
-            why = row_of(plan.options.objective).fewest_devices &&
-                          s.proposal->devices_used > chosen.proposal->devices_used
-                      ? fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
-                                    chosen.proposal->devices_used)
-                  : ratio < 1 && s.proposal->hardship > chosen.proposal->hardship
-                      ? fmt::format("{:.2f} % faster, {}", 100 * (1 - ratio), kHarder)
-                  : ratio < 1
-                      ? fmt::format("{:.2f} % faster, but its busiest stage takes {:.0f} % longer",
-                                    100 * (1 - ratio),
-                                    100.0 *
-                                        static_cast<double>(s.proposal->largest_ns -
-                                                            chosen.proposal->largest_ns) /
-                                        static_cast<double>(
-                                            std::max<int64_t>(1, chosen.proposal->largest_ns)))
-                      : fmt::format("{:.1f} % slower{}", 100 * (ratio - 1),
-                                    s.simulated ? "" : " by the estimate");
-        }
-        plan.why.runners_up.push_back(
+    const auto add = [&](const Scored& s) {
+        found.push_back(
             {fmt::format("{} ({})", s.proposal->shape, layers_of(a, s.proposal->placement)),
-             s.objective_ns, why});
+             s.objective_ns, why_not_taken(s, chosen, plan)});
+    };
+    for (const Grid& grid : grids(static_cast<int>(plan.machine.devices.size()))) {
+        if (found.size() >= kMost || !seen.insert(grid.name()).second) continue;
+        const Scored* best = nullptr;  // what fits before what does not
+        for (const Scored& s : scored)
+            if (s.proposal->shape == grid.name() &&
+                (!best || (!best->refused.empty() && s.refused.empty())))
+                best = &s;
+        if (best)
+            add(*best);
+        else if (std::ranges::count(proposals.impossible, grid.name()) > 0)
+            found.push_back({grid.name(), 0, "does not fit in memory"});
+    }
+    std::ranges::stable_sort(found, {}, [](const RunnerUp& r) {
+        return std::pair(r.why_not == "does not fit in memory", r.objective_ns);
+    });
+    size_t others = 0;
+    for (const Scored& s : scored) {
+        if (found.size() >= kMost || others >= kOthers) break;
+        if (!seen.insert(s.proposal->shape).second) continue;
+        add(s);
+        ++others;
     }
     for (const std::string& shape : proposals.impossible)
-        if (plan.why.runners_up.size() < 8)
-            plan.why.runners_up.push_back({shape, 0, "does not fit in memory"});
+        if (found.size() < kMost && seen.insert(shape).second)
+            found.push_back({shape, 0, "does not fit in memory"});
 }
 
 std::string listed(const std::vector<std::string>& devices) {
@@ -159,9 +183,8 @@ void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Pla
     for (const Scored& s : scored)
         if (s.refused.empty() &&
             s.proposal->devices_used == static_cast<int>(plan.machine.devices.size())) {
-            reason +=
-                fmt::format(": {} over every device takes {:.3f} ms a token instead of {:.3f}",
-                            s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
+            reason += fmt::format(": {} over every device takes {:.3f} ms instead of {:.3f}",
+                                  s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
             break;
         }
     plan.why.binding += fmt::format("; unused: {} ({})", listed(unused), reason);
@@ -211,12 +234,10 @@ void cuts(const Plan& plan, std::vector<std::string>& lines) {
                 bytes += step.link_bytes.at(decode_point(plan.workload));
                 ++count;
             }
-        lines.push_back(
-            fmt::format("between {} and {}: {} bytes a token in {} transfer{}, {:.1f} us",
-                        plan.graph.op(plan.stages[s - 1].last_op).name,
-                        plan.graph.op(plan.stages[s].first_op).name,
-                        bytes / std::max<int64_t>(1, plan.workload.batch), count,
-                        count == 1 ? "" : "s", static_cast<double>(ns) / 1e3));
+        lines.push_back(fmt::format("between {} and {}: {} in a decode pass, in {}, {}",
+                                    plan.graph.op(plan.stages[s - 1].last_op).name,
+                                    plan.graph.op(plan.stages[s].first_op).name, bytes_text(bytes),
+                                    count_text(count, "transfer"), time_text(ns)));
     }
 }
 

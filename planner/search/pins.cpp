@@ -86,6 +86,18 @@ std::pair<int, int> units_of_pin(const Analysis& a, const Pin& pin) {
     return {first, last};
 }
 
+// What is wrong with a pin's device is said of the pin.
+std::vector<DeviceSpec> devices_of(const Pin& pin) {
+    try {
+        return parse_devices(pin.device, true);
+    } catch (const UserError& error) {
+        const std::string_view message = error.what();
+        const size_t colon = message.find(": ");
+        throw UserError("{}: {}", pin_text(pin),
+                        colon == message.npos ? message : message.substr(colon + 2));
+    }
+}
+
 DeviceId device_of(const Machine& machine, const Pin& pin) {
     auto named = [&](const std::string& name) {
         for (size_t d = 0; d < machine.devices.size(); ++d)
@@ -94,7 +106,7 @@ DeviceId device_of(const Machine& machine, const Pin& pin) {
     };
     DeviceId device = named(pin.device);
     if (!device.valid()) {
-        std::vector<DeviceSpec> specs = parse_devices(pin.device);  // "host" is host[0]
+        const std::vector<DeviceSpec> specs = devices_of(pin);  // "host" is host[0]
         if (specs.size() != 1)
             throw UserError("{}: '{}' is {} devices; pin to one", pin_text(pin), pin.device,
                             specs.size());

@@ -2,20 +2,16 @@
 #include "planner/search/refuse.h"
 
 #include <algorithm>
+#include <map>
 
 #include "planner/build/communicator_memory.h"
+#include "planner/machine/device_names.h"
 #include "planner/machine/vendor.h"
 #include "planner/plan/kv_room.h"
 #include "planner/plan/text_table.h"
 
 namespace cleave::planner {
 namespace {
-
-// In one unit, so that columns compare; what that would round to nothing in its own.
-std::string gigabytes(int64_t bytes) {
-    if (bytes > 0 && bytes < 50'000'000) return bytes_text(bytes);
-    return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
-}
 
 // The largest value in [low, high) for which `fits` holds, or 0; fits is monotone. Steps of
 // `granule`.
@@ -197,28 +193,79 @@ std::string fix_library(const Plan& p, const Fits& fits) {
         library_name(card), vendor_of(card.kind)->collectives);
 }
 
+// "12.5 GB", or of alike devices "12.5-13.1 GB".
+std::string amount_text(const std::vector<const DeviceMemory*>& devices,
+                        int64_t (*of)(const DeviceMemory&)) {
+    int64_t least = INT64_MAX, most = INT64_MIN;
+    for (const DeviceMemory* m : devices) {
+        least = std::min(least, of(*m));
+        most = std::max(most, of(*m));
+    }
+    const std::string low = bytes_text(least), high = bytes_text(most);
+    if (low == high) return high;
+    const std::string_view unit = std::string_view(high).substr(high.rfind(' '));
+    return (low.ends_with(unit) ? low.substr(0, low.size() - unit.size()) : low) + "-" + high;
+}
+
+int64_t lacks(const DeviceMemory& m) { return std::max<int64_t>(0, m.needed() - m.capacity); }
+
+std::string account_text(const Plan& plan, const std::vector<const DeviceMemory*>& alike) {
+    std::vector<DeviceId> devices;
+    for (const DeviceMemory* m : alike) devices.push_back(m->device);
+    const DeviceMemory& first = *alike.front();
+    const bool any_lacks =
+        std::any_of(alike.begin(), alike.end(), [](const auto* m) { return lacks(*m) > 0; });
+    return fmt::format(
+        "\n  {}: {}needs {} (weights {}, KV cache {}, activations {}, {}other {}), has {}{}",
+        folded_names(plan.machine, devices), alike.size() > 1 ? "each " : "",
+        amount_text(alike, [](const DeviceMemory& m) { return m.needed(); }),
+        amount_text(alike, [](const DeviceMemory& m) { return m.weights; }),
+        amount_text(alike, [](const DeviceMemory& m) { return m.kv; }),
+        amount_text(alike, [](const DeviceMemory& m) { return m.activations; }),
+        first.collectives > 0
+            ? fmt::format("{}'s buffers {}, ", library_name(plan.machine.device(first.device)),
+                          amount_text(alike, [](const DeviceMemory& m) { return m.collectives; }))
+            : "",
+        amount_text(alike,
+                    [](const DeviceMemory& m) { return m.staging + m.scratch + m.reserved; }),
+        amount_text(alike, [](const DeviceMemory& m) { return m.capacity; }),
+        any_lacks ? ": " + amount_text(alike, lacks) + " short" : "");
+}
+
+// Each device's need and deficit, those alike on one line: first what is shown has to be the same,
+// and where that leaves too many lines, only the model and whether memory is lacking.
+std::string accounts_text(const Plan& plan) {
+    constexpr size_t kMostLines = 12;
+    std::vector<std::vector<const DeviceMemory*>> groups;
+    for (const bool exact : {true, false}) {
+        std::map<std::string, size_t> at;
+        groups.clear();
+        for (const DeviceMemory& m : plan.memory) {
+            const std::string& model = plan.machine.device(m.device).model;
+            std::string key = fmt::format("{} {}", model, lacks(m) > 0);
+            if (exact)
+                for (const int64_t bytes : {m.needed(), m.weights, m.kv, m.activations, m.capacity})
+                    key += " " + bytes_text(bytes);
+            const auto [found, fresh] = at.try_emplace(key, groups.size());
+            if (fresh) groups.emplace_back();
+            groups[found->second].push_back(&m);
+        }
+        if (groups.size() <= kMostLines) break;
+    }
+    std::string lines;
+    for (const auto& alike : groups) lines += account_text(plan, alike);
+    return lines;
+}
+
 }  // namespace
 
 void refuse(const Plan& nearest, const Fits& fits) {
     std::vector<Deficit> deficits;
-    int64_t lacking = 0, weights = 0;
-    std::string lines;
+    int64_t lacking = 0;
     for (const DeviceMemory& m : nearest.memory) {
-        Deficit d{nearest.machine.device(m.device).name, m.needed(), m.capacity,
-                  std::max<int64_t>(0, m.needed() - m.capacity)};
-        lines += fmt::format(
-            "\n  {}: needs {} (weights {}, KV cache {}, activations {}, {}other {}), has {}{}",
-            d.device, gigabytes(d.needed_bytes), gigabytes(m.weights), gigabytes(m.kv),
-            gigabytes(m.activations),
-            m.collectives > 0
-                ? fmt::format("{}'s buffers {}, ", library_name(nearest.machine.device(m.device)),
-                              gigabytes(m.collectives))
-                : "",
-            gigabytes(m.staging + m.scratch + m.reserved), gigabytes(d.capacity_bytes),
-            d.deficit_bytes > 0 ? ": " + gigabytes(d.deficit_bytes) + " short" : "");
-        lacking += d.deficit_bytes;
-        weights += m.weights;
-        deficits.push_back(std::move(d));
+        deficits.push_back(
+            {nearest.machine.device(m.device).name, m.needed(), m.capacity, lacks(m)});
+        lacking += lacks(m);
     }
     std::vector<std::string> fixes;
     for (const std::string& fix :
@@ -233,7 +280,8 @@ void refuse(const Plan& nearest, const Fits& fits) {
         nearest.kv_slabs.empty() || nearest.workload.kv_tokens == 0
             ? ""
             : fmt::format(", with KV of {} tokens,", kv_tokens(nearest.kv_pool.num_blocks)),
-        gigabytes(lacking), nearest.memory.size(), nearest.memory.size() == 1 ? "" : "s", lines);
+        bytes_text(lacking), nearest.memory.size(), nearest.memory.size() == 1 ? "" : "s",
+        accounts_text(nearest));
     if (fixes.empty())
         fixes.push_back(
             "use devices with more memory: no batch, context or dtype makes it fit here");

@@ -21,7 +21,7 @@ double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
 class Writer {
 public:
-    explicit Writer(const Plan& plan) : plan_(plan) {}
+    Writer(const Plan& plan, Speller spell) : plan_(plan), spell_(spell) {}
 
     Json run() {
         Json json;
@@ -37,6 +37,7 @@ public:
                              {"decode_ms_per_token", ms(plan_.prediction.decode_ns_per_token)},
                              {"tokens_per_second", tokens_per_second(plan_)}};
         if (plan_.prediction.serving.users > 0) json["predicted"].update(serving());
+        json["predicted"]["basis"] = Json::parse(basis_json(plan_, spell_));
         if (!plan_.copies.empty()) json["replicas"] = replicas();
         if (const Fabric* fabric = find_fabric(plan_.machine.fabric);
             fabric && nodes_used(plan_) > 1)
@@ -213,13 +214,15 @@ private:
     }
 
     const Plan& plan_;
+    Speller spell_;
 };
 
 }  // namespace
 
-std::string plan_to_json(const Plan& plan) {
+std::string plan_to_json(const Plan& plan, Speller spell) {
     // Names come from files: what is not UTF-8 in them is replaced, not refused.
-    std::string json = Writer(plan).run().dump(2, ' ', false, Json::error_handler_t::replace);
+    std::string json =
+        Writer(plan, spell).run().dump(2, ' ', false, Json::error_handler_t::replace);
     // A line break within a string is escaped: this is the key.
     constexpr std::string_view kKey = "\n  \"steps\": ", kPlaceholder = "null";
     size_t at = json.find(kKey) + kKey.size();

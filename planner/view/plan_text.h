@@ -6,6 +6,7 @@
 #include <string>
 
 #include "planner/plan/plan.h"
+#include "planner/view/basis.h"
 
 namespace cleave::planner {
 
@@ -14,11 +15,12 @@ class DoesNotFit;
 struct TextOptions {
     bool color = false;
     bool all_steps = false;  // every step instead of one layer's pattern with repeats
-    int width = 100;
+    int width = 0;  // of tables and lines in columns; 0: tables have no bound, prose has 100
+    Speller spell = nullptr;  // for what would make predictions better
 };
 
 std::string plan_to_text(const Plan& plan, const TextOptions& options = {});
-std::string plan_to_json(const Plan& plan);
+std::string plan_to_json(const Plan& plan, Speller spell = nullptr);
 
 // Schema tools/schema/does_not_fit.schema.json.
 std::string does_not_fit_to_json(const DoesNotFit& error);

@@ -2,140 +2,149 @@
 #include "planner/view/text_steps.h"
 
 #include <algorithm>
+#include <climits>
+#include <map>
+#include <utility>
 
+#include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
+#include "planner/view/stage_text.h"
+#include "planner/view/step_words.h"
 
 namespace cleave::planner {
 namespace {
 
-using Row = std::vector<std::string>;  // what, where, how much, time
+// Launches or exchanges that differ in devices and little of their times.
+struct Row {
+    std::string what, where, bytes, how;
+    std::string relative;  // `where`, by the devices' places in their stages
+    int64_t least_ns = 0, most_ns = 0;
+};
+
+// Times of alike work differ by the last digit, or by who is the neighbour.
+bool as_long(const Row& a, const Row& b) {
+    return std::max(a.most_ns, b.most_ns) <= std::min(a.least_ns, b.least_ns) * 21 / 20;
+}
+std::string span_text(const Row& row) {
+    const std::string low = time_text(row.least_ns), high = time_text(row.most_ns);
+    return low == high ? high : low.substr(0, low.find(' ')) + "-" + high;
+}
+void join_times(Row& row, const Row& other) {
+    row.least_ns = std::min(row.least_ns, other.least_ns);
+    row.most_ns = std::max(row.most_ns, other.most_ns);
+}
 
 // Consecutive steps of one layer in one stage; what comes from other stages is apart.
 struct Block {
     int stage = 0, layer = -1, repeats = 1;
     bool arrives = false;
     std::vector<Row> rows;
+    std::string last;  // what the last row does in the last layer, where that is another thing
+};
+
+// Blocks of one stage, and the stages whose blocks differ from them in devices and layers alone.
+struct StageBlocks {
+    std::vector<Block> blocks;
+    std::vector<int> alike;  // this stage first
 };
 
 class StepsText {
 public:
     StepsText(const Plan& plan, bool is_prefill)
-        : plan_(plan), phase_(plan.phase(is_prefill)), point_(pass_point(plan, is_prefill)) {}
+        : plan_(plan), phase_(plan.phase(is_prefill)), point_(pass_point(plan, is_prefill)) {
+        for (const Stage& stage : plan.stages)
+            for (size_t i = 0; i < stage.devices.size(); ++i)
+                place_.try_emplace(stage.devices[i], static_cast<int64_t>(i));
+    }
 
     std::string folded(int width) const;
     std::string all(int width) const;
 
 private:
-    std::string name(PlacedId id) const {
-        return plan_.machine.device(phase_.values[id.index()].device).name;
-    }
-    std::string names(const std::vector<DeviceId>& devices) const;
-    std::string what(const Step& step) const;
-    std::string where(const Step& step) const;
-    std::string amount(const Step& step) const;
+    DeviceId device(PlacedId id) const { return phase_.values[id.index()].device; }
+    // Names of devices, or their places in their stages.
+    std::string names(const std::vector<DeviceId>& devices, bool relative = false) const;
+    std::string what(const Step& step) const { return step_words(plan_.graph, step); }
+    std::string where(const Step& step, bool relative = false) const;
+    std::string bytes(const Step& step) const;
+    std::string how(const Step& step) const;
     std::vector<Block> blocks() const;
+    std::vector<StageBlocks> stages() const;
     std::vector<std::vector<size_t>> groups(size_t first, size_t end) const;
     Row merged(const std::vector<size_t>& group) const;
+    bool continues(const Block& before, const Block& block) const;
     std::string title(const Block& block) const;
+    std::string head(const StageBlocks& stage) const;
 
     const Plan& plan_;
     const Phase& phase_;
     PassPoint point_;
+    std::map<DeviceId, int64_t> place_;
 };
 
-// Devices in a row share a name up to the index: "host[0-3]".
-std::string StepsText::names(const std::vector<DeviceId>& devices) const {
-    std::string text;
-    for (size_t i = 0; i < devices.size(); ++i) {
-        const DeviceInfo& first = plan_.machine.device(devices[i]);
-        size_t last = i;
-        while (last + 1 < devices.size() &&
-               plan_.machine.device(devices[last + 1]).kind == first.kind &&
-               plan_.machine.device(devices[last + 1]).model == first.model &&
-               plan_.machine.device(devices[last + 1]).index ==
-                   plan_.machine.device(devices[last]).index + 1)
-            ++last;
-        if (!text.empty()) text += ", ";
-        size_t bracket = first.name.rfind('[');
-        if (last == i || bracket == std::string::npos)
-            text += first.name;
-        else
-            text += fmt::format("{}[{}-{}]", first.name.substr(0, bracket), first.index,
-                                plan_.machine.device(devices[last]).index);
-        if (bracket != std::string::npos) i = last;
-    }
-    return text;
+std::string StepsText::names(const std::vector<DeviceId>& devices, bool relative) const {
+    if (!relative) return folded_names(plan_.machine, devices);
+    std::vector<int64_t> places;
+    for (const DeviceId d : devices)
+        places.push_back(place_.count(d) > 0 ? place_.at(d) : static_cast<int64_t>(d.index()));
+    return folded_numbers(places);
 }
 
-std::string StepsText::what(const Step& step) const {
-    if (const Compute* c = step.compute()) {
-        std::string text(kernel_kind_name(c->kernel));
-        // A projection says which one.
-        if (c->kernel == KernelKind::kLinear || c->kernel == KernelKind::kNormLinear)
-            for (OpId id : c->ops)
-                if (plan_.graph.op(id).kind == importer::OpKind::kLinear) {
-                    const std::string& op = plan_.graph.op(id).name;
-                    text += " " + op.substr(op.rfind('.') + 1);
-                }
-        // Over tensors: what ONNX calls the operators of the launch.
-        if (c->kernel == KernelKind::kTensor)
-            for (size_t i = 0; i < c->ops.size(); ++i) {
-                if (i == 0) text.clear();
-                text += i == 0 ? "" : " + ";
-                text += onnx_op_type(plan_.graph.op(c->ops[i]));
-            }
-        return text;
-    }
-    if (step.transfer()) return "transfer";
-    const Collective& c = *step.collective();
-    std::string text(collective_op_name(c.op));
-    for (OpId id : c.epilogue) text += fmt::format(" + {}", op_kind_name(plan_.graph.op(id).kind));
-    return text;
-}
-
-std::string StepsText::where(const Step& step) const {
+std::string StepsText::where(const Step& step, bool relative) const {
     if (const Transfer* t = step.transfer())
-        return fmt::format("{} -> {}", name(t->source), name(t->destination));
+        return fmt::format("{} -> {}", names({device(t->source)}, relative),
+                           names({device(t->destination)}, relative));
     if (const Collective* c = step.collective(); c && c->op == CollectiveOp::kAllGather)
-        return fmt::format("to {}", names(c->group));
-    return names(step_devices(phase_, step));
+        return fmt::format("to {}", names(c->group, relative));
+    return names(step_devices(phase_, step), relative);
 }
 
-std::string StepsText::amount(const Step& step) const {
+std::string StepsText::bytes(const Step& step) const {
     if (const Compute* c = step.compute()) {
-        if (int64_t weights = c->weight_bytes.at(point_); weights > 0)
-            return bytes_text(weights) + " of weights";
-        int64_t bytes = c->activation_bytes.at(point_);
-        return bytes > 0
-                   ? bytes_text(bytes) + (c->kv.valid() ? " of keys and values" : " of activations")
-                   : "";
+        const int64_t weights = c->weight_bytes.at(point_);
+        const int64_t bytes = weights > 0 ? weights : c->activation_bytes.at(point_);
+        return bytes > 0 ? bytes_text(bytes) : "";
     }
-    const std::string text = fmt::format("{}, {} moved, ", bytes_text(step_bytes(step, point_)),
-                                         bytes_text(step.link_bytes.at(point_)));
-    const Collective* c = step.collective();
-    if (!c) return text + step_implementation(plan_, phase_, step);
-    if (c->op == CollectiveOp::kAllGather && c->path == Path::kVendor)
-        return text + "by the vendor's library";
-    return text + std::string(sum_form_name(c->form())) +
-           (c->path == Path::kStaged ? ", staged"
-            : c->path == Path::kPeer ? " by peer memory"
-                                     : " by the vendor's library");
+    return bytes_text(step_bytes(step, point_));
 }
 
-// The steps [first, end) as rows: between two exchanges, one kernel on several devices is one row.
+std::string StepsText::how(const Step& step) const {
+    if (const Compute* c = step.compute())
+        return c->weight_bytes.at(point_) > 0        ? "weights"
+               : c->activation_bytes.at(point_) == 0 ? ""
+               : c->kv.valid()                       ? "keys and values"
+                                                     : "activations";
+    const std::string moved = bytes_text(step.link_bytes.at(point_)) + " moved, ";
+    const Collective* c = step.collective();
+    if (!c) return moved + step_implementation(plan_, phase_, step);
+    if (c->path == Path::kVendor)
+        return moved + (c->op == CollectiveOp::kAllGather
+                            ? "by the vendor's library"
+                            : std::string(sum_form_name(c->form())) + " by the vendor's library");
+    return moved + std::string(sum_form_name(c->form())) +
+           (c->path == Path::kStaged ? ", staged" : " by peer memory");
+}
+
+// The steps [first, end) as rows: between two exchanges, one kernel on several devices is one row,
+// and so are transfers of as much, one behind the other.
 std::vector<std::vector<size_t>> StepsText::groups(size_t first, size_t end) const {
     std::vector<std::vector<size_t>> groups;
     size_t open = 0;  // groups before this one are closed by an exchange
     for (size_t i = first; i < end; ++i) {
-        const Compute* c = phase_.steps[i].compute();
-        auto same = [&](const std::vector<size_t>& group) {
-            const Compute* other = phase_.steps[group[0]].compute();
-            return other && other->kernel == c->kernel && other->ops == c->ops;
+        const Step& step = phase_.steps[i];
+        const Compute* c = step.compute();
+        const auto same = [&](const std::vector<size_t>& group) {
+            const Step& other = phase_.steps[group[0]];
+            if (c)
+                return other.compute() && other.compute()->kernel == c->kernel &&
+                       other.compute()->ops == c->ops;
+            return step.transfer() && other.transfer() && bytes(other) == bytes(step) &&
+                   how(other) == how(step);
         };
-        auto found =
-            c ? std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(open), groups.end(), same)
-              : groups.end();
+        const size_t last = groups.empty() ? 0 : groups.size() - 1;
+        const auto from = groups.begin() + static_cast<std::ptrdiff_t>(c ? open : last);
+        const auto found = std::find_if(from, groups.end(), same);
         if (found != groups.end())
             found->push_back(i);
         else
@@ -147,25 +156,45 @@ std::vector<std::vector<size_t>> StepsText::groups(size_t first, size_t end) con
 
 Row StepsText::merged(const std::vector<size_t>& group) const {
     const Step& step = phase_.steps[group[0]];
-    if (group.size() == 1)
-        return {what(step), where(step), amount(step), time_text(step.predicted_ns)};
-    std::vector<DeviceId> devices;
-    std::string least, most;
-    int64_t least_bytes = INT64_MAX, most_bytes = -1, ns = 0;
+    Row row{what(step),        where(step),       bytes(step),      how(step),
+            where(step, true), step.predicted_ns, step.predicted_ns};
+    if (group.size() == 1) return row;
+    std::vector<DeviceId> devices, targets;
+    const Step *least = &step, *most = &step;
     for (size_t i : group) {
         const Step& s = phase_.steps[i];
-        devices.push_back(s.compute()->device);
-        int64_t bytes = step_bytes(s, point_);
-        if (bytes < least_bytes) least = amount(s);
-        if (bytes > most_bytes) most = amount(s);
-        least_bytes = std::min(least_bytes, bytes);
-        most_bytes = std::max(most_bytes, bytes);
-        ns = std::max(ns, s.predicted_ns);
+        devices.push_back(s.compute() ? s.compute()->device : device(s.transfer()->source));
+        if (const Transfer* t = s.transfer()) targets.push_back(device(t->destination));
+        if (step_bytes(s, point_) < step_bytes(*least, point_)) least = &s;
+        if (step_bytes(s, point_) > step_bytes(*most, point_)) most = &s;
+        row.most_ns = std::max(row.most_ns, s.predicted_ns);
     }
-    std::string each = least == most || least.empty()
-                           ? most
-                           : fmt::format("{} to {}", least.substr(0, least.find(" of ")), most);
-    return {what(step), names(devices), each.empty() ? each : each + " each", time_text(ns)};
+    row.least_ns = row.most_ns;  // the stage goes on when the last one has ended
+    const std::string low = bytes(*least), high = bytes(*most);
+    row.bytes = low == high || low.empty() ? high : fmt::format("{} to {}", low, high);
+    if (!row.bytes.empty()) row.bytes += " each";
+    row.where = names(devices);
+    row.relative = names(devices, true);
+    if (targets.empty()) return row;
+    row.where += " -> " + names(targets);
+    row.relative += " -> " + names(targets, true);
+    return row;
+}
+
+// Whether a layer does what those before it do. The last of a stage may end with another sum.
+bool StepsText::continues(const Block& before, const Block& block) const {
+    const int64_t layers = plan_.graph.config.num_layers;
+    if (block.arrives || before.arrives || before.stage != block.stage || before.layer < 0 ||
+        block.layer >= layers || before.rows.size() != block.rows.size() || !before.last.empty())
+        return false;
+    for (size_t i = 0; i < block.rows.size(); ++i) {
+        const Row &a = before.rows[i], &b = block.rows[i];
+        const bool ends = i + 1 == block.rows.size();
+        if (a.where != b.where || a.bytes != b.bytes || a.how != b.how || !as_long(a, b) ||
+            (a.what != b.what && !ends))
+            return false;
+    }
+    return true;
 }
 
 std::vector<Block> StepsText::blocks() const {
@@ -180,16 +209,61 @@ std::vector<Block> StepsText::blocks() const {
                 (s.transfer() != nullptr) != arrives)
                 break;
         }
-        Block block{first.stage, first.layer, 1, arrives, {}};
+        Block block{first.stage, first.layer, 1, arrives, {}, {}};
         for (const auto& group : groups(i, end)) block.rows.push_back(merged(group));
         i = end;
-        if (!blocks.empty() && blocks.back().stage == block.stage &&
-            blocks.back().rows == block.rows && !block.arrives)
-            ++blocks.back().repeats;
-        else
+        if (blocks.empty() || !continues(blocks.back(), block)) {
             blocks.push_back(std::move(block));
+            continue;
+        }
+        Block& before = blocks.back();
+        if (before.rows.back().what != block.rows.back().what) before.last = block.rows.back().what;
+        for (size_t r = 0; r < block.rows.size(); ++r) join_times(before.rows[r], block.rows[r]);
+        ++before.repeats;
     }
     return blocks;
+}
+
+// Blocks by stage, alike stages together. A stage that comes again, as virtual stages do, is
+// another one.
+std::vector<StageBlocks> StepsText::stages() const {
+    std::vector<StageBlocks> stages;
+    for (Block& block : blocks()) {
+        if (stages.empty() || stages.back().alike[0] != block.stage)
+            stages.push_back({{}, {block.stage}});
+        stages.back().blocks.push_back(std::move(block));
+    }
+    const int layers = static_cast<int>(plan_.graph.config.num_layers);
+    const auto inside = [&](const Block& b) { return b.layer >= 0 && b.layer < layers; };
+    const auto same_row = [](const Row& x, const Row& y) {
+        return x.what == y.what && x.relative == y.relative && x.bytes == y.bytes &&
+               x.how == y.how && as_long(x, y);
+    };
+    const auto same = [&](const StageBlocks& a, const StageBlocks& b) {
+        return plan_.stages[static_cast<size_t>(a.alike[0])].devices.size() ==
+                   plan_.stages[static_cast<size_t>(b.alike[0])].devices.size() &&
+               std::equal(a.blocks.begin(), a.blocks.end(), b.blocks.begin(), b.blocks.end(),
+                          [&](const Block& x, const Block& y) {
+                              return x.repeats == y.repeats && x.arrives == y.arrives &&
+                                     x.last == y.last && inside(x) == inside(y) &&
+                                     std::equal(x.rows.begin(), x.rows.end(), y.rows.begin(),
+                                                y.rows.end(), same_row);
+                          });
+    };
+    std::vector<StageBlocks> folded;
+    for (StageBlocks& stage : stages) {
+        const auto found = std::find_if(folded.begin(), folded.end(),
+                                        [&](const StageBlocks& one) { return same(one, stage); });
+        if (found == folded.end()) {
+            folded.push_back(std::move(stage));
+            continue;
+        }
+        found->alike.push_back(stage.alike[0]);
+        for (size_t b = 0; b < stage.blocks.size(); ++b)
+            for (size_t r = 0; r < stage.blocks[b].rows.size(); ++r)
+                join_times(found->blocks[b].rows[r], stage.blocks[b].rows[r]);
+    }
+    return folded;
 }
 
 std::string StepsText::title(const Block& b) const {
@@ -201,31 +275,65 @@ std::string StepsText::title(const Block& b) const {
     return fmt::format("layers {}-{} (x {})", b.layer, b.layer + b.repeats - 1, b.repeats);
 }
 
+std::string StepsText::head(const StageBlocks& stage) const {
+    const auto of = [&](int s) -> const Stage& { return plan_.stages[static_cast<size_t>(s)]; };
+    std::string text =
+        fmt::format("stage {} on {}", stage.alike[0], names(of(stage.alike[0]).devices));
+    if (stage.alike.size() == 1) return text;
+    std::vector<int64_t> numbers;
+    std::vector<DeviceId> devices;
+    int first = INT_MAX, last = -1;
+    for (size_t i = 1; i < stage.alike.size(); ++i) {
+        const Stage& other = of(stage.alike[i]);
+        numbers.push_back(stage.alike[i]);
+        devices.insert(devices.end(), other.devices.begin(), other.devices.end());
+        if (other.last_layer < other.first_layer) continue;
+        first = std::min(first, other.first_layer);
+        last = std::max(last, other.last_layer);
+    }
+    text += fmt::format(", and alike stage{} {} on {}", numbers.size() == 1 ? "" : "s",
+                        folded_numbers(numbers), names(devices));
+    return last < first ? text : fmt::format("{} (layers {})", text, first_to_last(first, last));
+}
+
 std::string StepsText::folded(int width) const {
-    TextTable table("<<<>", "  ");
-    int stage = -1;
-    for (const Block& block : blocks()) {
-        std::string head = title(block);
-        if (block.stage != stage) {
-            stage = block.stage;
-            const Stage& s = plan_.stages[static_cast<size_t>(stage)];
-            head = fmt::format("stage {} on {}: {}", stage, names(s.devices), head);
+    constexpr size_t kMost = 8;
+    TextTable table("<<<<>", "  ");
+    table.row({"", "on", "bytes", "what of", "time"});
+    table.may_drop({3});
+    const std::vector<StageBlocks> all = stages();
+    size_t left_out = 0;
+    for (size_t s = 0; s < all.size(); ++s) {
+        // Of very many kinds of stages the first ones, and the last.
+        if (all.size() > kMost && s >= kMost - 1 && s + 1 < all.size()) {
+            left_out += all[s].alike.size();
+            continue;
         }
-        table.line("- " + head);
-        for (Row row : block.rows) {
-            row[0] = "  " + row[0];
-            table.row(std::move(row));
+        if (left_out > 0) table.line(fmt::format("- {} more stages, of other numbers", left_out));
+        left_out = 0;
+        bool first = true;
+        for (const Block& block : all[s].blocks) {
+            table.line(std::exchange(first, false)
+                           ? fmt::format("- {}: {}", head(all[s]), title(block))
+                           : "- " + title(block));
+            for (const Row& row : block.rows)
+                table.row({"  " + row.what, row.where, row.bytes, row.how, span_text(row)});
+            if (!block.last.empty())
+                table.line(fmt::format("    in layer {}: {}", block.layer + block.repeats - 1,
+                                       block.last));
         }
     }
     return table.text(width);
 }
 
 std::string StepsText::all(int width) const {
-    TextTable table(">><<<>", "  ");
+    TextTable table(">><<<<>", "  ");
+    table.row({"", "", "", "on", "bytes", "what of", "time"});
+    table.may_drop({5});
     for (size_t i = 0; i < phase_.steps.size(); ++i) {
         const Step& s = phase_.steps[i];
         table.row({std::to_string(i), s.layer < 0 ? "" : fmt::format("L{}", s.layer), what(s),
-                   where(s), amount(s), time_text(s.predicted_ns)});
+                   where(s), bytes(s), how(s), time_text(s.predicted_ns)});
     }
     return table.text(width);
 }

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <limits>
 #include <system_error>
 #include <unordered_set>
 
@@ -40,10 +42,40 @@ std::string plain_words(std::string text) {
     const std::string where = text.substr(0, end);
     drop_before(" - ");
     if (const size_t last = text.find("; last read: "); last != std::string::npos) {
-        const size_t close = text.find('\'', last + 14);
-        if (close != std::string::npos) text.erase(last, close + 1 - last);
+        // What was read may have quotes, too.
+        const size_t behind = text.find("'; expected ", last + 14);
+        const size_t close = behind != std::string::npos ? behind : text.rfind('\'');
+        if (close > last) text.erase(last, close + 1 - last);
     }
     return where + ": no JSON: " + text;
+}
+
+// `most_names` of an object: ordered ones are searched from their beginning.
+template <class AnyJson>
+AnyJson parse(std::string_view text, const std::string& origin, std::string_view fix,
+              size_t most_names) {
+    std::unordered_set<std::string> names;
+    std::array<size_t, kMostJsonDepth + 2> count{};  // of names in the object open at each depth
+    const auto check = [&](int depth, typename AnyJson::parse_event_t event, const AnyJson& value) {
+        if (depth > kMostJsonDepth)
+            throw UserError("{}: values are more than {} levels inside each other", origin,
+                            kMostJsonDepth);
+        const auto level = static_cast<size_t>(depth);
+        if (event == AnyJson::parse_event_t::object_start) count[level + 1] = 0;
+        if (event == AnyJson::parse_event_t::key && ++count[level] > most_names)
+            throw UserError("{}: an object of more than {} names", origin, most_names);
+        if (event == AnyJson::parse_event_t::key && depth == 1 &&
+            !names.insert(value.template get<std::string>()).second)
+            throw UserError("{}: the name \"{}\" is there twice", origin,
+                            value.template get<std::string>());
+        return true;
+    };
+    try {
+        return AnyJson::parse(text.begin(), text.end(), check);
+    } catch (const typename AnyJson::exception& error) {
+        throw UserError("{}: {}{}{}", origin, plain_words(error.what()), fix.empty() ? "" : "; ",
+                        fix);
+    }
 }
 
 }  // namespace
@@ -66,22 +98,11 @@ std::string read_regular_file(const std::filesystem::path& path, int64_t most_by
 }
 
 Json parse_json(std::string_view text, const std::string& origin, std::string_view fix) {
-    std::unordered_set<std::string> names;
-    const auto check = [&](int depth, Json::parse_event_t event, const Json& value) {
-        if (depth > kMostJsonDepth)
-            throw UserError("{}: values are more than {} levels inside each other", origin,
-                            kMostJsonDepth);
-        if (event == Json::parse_event_t::key && depth == 1 &&
-            !names.insert(value.get<std::string>()).second)
-            throw UserError("{}: the name \"{}\" is there twice", origin, value.get<std::string>());
-        return true;
-    };
-    try {
-        return Json::parse(text.begin(), text.end(), check);
-    } catch (const Json::exception& error) {
-        throw UserError("{}: {}{}{}", origin, plain_words(error.what()), fix.empty() ? "" : "; ",
-                        fix);
-    }
+    return parse<Json>(text, origin, fix, std::numeric_limits<size_t>::max());
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& origin) {
+    return parse<nlohmann::ordered_json>(text, origin, {}, kMostOrderedNames);
 }
 
 Json read_json(const std::filesystem::path& path) {

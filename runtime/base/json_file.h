@@ -26,6 +26,11 @@ std::string read_regular_file(const std::filesystem::path& path,
 nlohmann::json parse_json(std::string_view text, const std::string& origin,
                           std::string_view fix = {});
 
+// The same, with the names of objects in the order in which they are written; an object has at
+// most kMostOrderedNames.
+inline constexpr size_t kMostOrderedNames = 4096;
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& origin);
+
 nlohmann::json read_json(const std::filesystem::path& path);
 
 }  // namespace cleave

@@ -21,12 +21,12 @@ using planner::DeviceKind;
     if (device.kind == DeviceKind::kSim) {
         throw UserError(
             "{} is a simulated device: it can be planned for, not run on; run on 'host' devices, "
-            "for example $devices host[0-3]",
+            "for example $devices 'host[0-3]'",
             device.name);
     }
     throw UserError(
         "{}: this build has no driver for devices of kind '{}'; it drives host, simt, cuda and hip "
-        "devices, for example $devices host[0-3]",
+        "devices, for example $devices 'host[0-3]'",
         device.name, planner::device_kind_name(device.kind));
 }
 

@@ -40,6 +40,7 @@ void check_request(const EngineRequest& request, int64_t vocab, const Tokenizer*
     if (request.copies < 1 || request.copies > kMostCopies)
         throw UserError("{} texts of one prompt were asked for; it is a number from 1 to {}",
                         request.copies, kMostCopies);
+    CLEAVE_CHECK(request.first_copy >= 0) << "copies are numbered from 0";
     if (request.max_new_tokens < 0)
         throw UserError("$max_new_tokens {} is negative; give 0 or more", request.max_new_tokens);
     if (request.max_new_tokens == 0 && (!request.prompt_logprobs || request.copies != 1))
@@ -123,7 +124,8 @@ bool LiveRequest::take_token(std::span<const float> logits, int32_t greedy, int6
 int32_t LiveRequest::choose(Copy& copy, std::span<const float> logits, const EngineEvent& event,
                             int64_t position) const {
     const auto sample = [&](std::span<const float> from) {
-        return sample_token(from, request_.sampling, static_cast<uint64_t>(event.copy),
+        return sample_token(from, request_.sampling,
+                            static_cast<uint64_t>(request_.first_copy + event.copy),
                             static_cast<uint64_t>(position + 1), copy.counts);
     };
     const std::span<const uint32_t> allowed =

@@ -26,7 +26,8 @@ struct EngineRequest {
     std::vector<int32_t> prompt;
     SamplingOptions sampling;
     int64_t max_new_tokens = 128;  // of each copy; 0: log-probabilities of the prompt alone
-    int64_t copies = 1;            // texts; copy c draws as sequence c of a batch does
+    int64_t copies = 1;            // texts; copy c draws as sequence first_copy + c of a batch does
+    int64_t first_copy = 0;        // where another request has those before
     // Each ends a copy; the token is the last of the copy's tokens, and not a part of its text.
     std::vector<int32_t> stop_ids;
     // Each ends a copy; the text ends before it (runtime/text/stop_matcher.h). Needs a tokenizer.

@@ -31,6 +31,8 @@ struct Executor::Impl {
     std::optional<CaptureMeeting> captures;
     std::vector<std::unique_ptr<Worker>> workers;  // by device; null of other ranks
     std::vector<Worker*> here;                     // the others: the ring's members
+    bool traces;
+    std::vector<TracePass> passes;  // of the trace
     mutable Trace trace;
     std::optional<PassRing> ring;  // last: its threads end before what they use
 
@@ -43,7 +45,8 @@ struct Executor::Impl {
           step_by_step(options.step_by_step),
           ranks(options.ranks),
           on_result(options.on_result),
-          window(longest_window(p.graph)) {
+          window(longest_window(p.graph)),
+          traces(options.record_trace || options.record_passes) {
         if (!ranks) return;
         control.watch(ranks->job->progress_of_others());
         ranks->job->count_progress(&control.own_progress());
@@ -223,7 +226,9 @@ struct Executor::Impl {
     // Passes one after the other: one device does them on the caller's thread.
     void run(Pass pass) { ring->submit(std::move(pass), here.size() == 1); }
 
-    Pass pass_of(Batch batch, PassResults wanted) const {
+    // Of the next pass to be submitted.
+    Pass pass_of(Batch batch, PassResults wanted) {
+        if (traces) passes.push_back(size_of_pass(static_cast<int32_t>(passes.size()), batch));
         Pass pass;
         pass.num_outputs = batch.num_outputs();
         if (fills_decode) fill_decode(batch, plan);
@@ -297,6 +302,7 @@ const Trace& Executor::trace() const {
         impl_->trace.events.insert(impl_->trace.events.end(), worker->events().begin(),
                                    worker->events().end());
     }
+    impl_->trace.passes = impl_->passes;
     return impl_->trace;
 }
 

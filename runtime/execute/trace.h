@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "planner/plan/plan.h"
+#include "runtime/execute/batch.h"
 
 namespace cleave::runtime {
 
@@ -23,12 +24,32 @@ struct TraceEvent {
     std::optional<planner::Path> path;  // what moved them; none for compute
 };
 
+// How large a pass was.
+struct TracePass {
+    int32_t number = 0;
+    bool is_prefill = true;
+    int64_t tokens = 0, outputs = 0;
+    int64_t keys = 0;  // summed over tokens: those that each sees
+};
+TracePass size_of_pass(int32_t number, const Batch& batch);
+
 struct Trace {
     std::vector<TraceEvent> events;  // by device, then time
+    std::vector<TracePass> passes;   // by number
 };
 
-// Chrome/Perfetto JSON: a track a device. Decode steps that a card's captured graphs stop at have
-// "captured": false.
-std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan);
+class PredictedPasses;
+
+// Chrome/Perfetto JSON: a track a device. An event's arguments have the step's id, the value that
+// it makes, its bytes at its pass's size, with `predicted` its predicted time; "received_bytes"
+// came. Flows go from a transfer's source to its destination, and from the member of a collective
+// that came last to those that waited for it. Decode steps that a card's captured graphs stop at
+// have "captured": false. "otherData" has the plan's digest and the size of each pass.
+std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan,
+                              PredictedPasses* predicted = nullptr);
+
+// Of what the steps of a trace mean: the model, its types, the devices, and every step of the plan
+// with its devices, operators and path. Times and sizes of the workload do not count.
+std::string trace_digest(const planner::Plan& plan);
 
 }  // namespace cleave::runtime

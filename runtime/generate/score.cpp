@@ -12,6 +12,7 @@ namespace cleave::runtime {
 namespace {
 
 using planner::Plan;
+using Progress = std::function<void(int64_t, int64_t)>;
 
 // -log softmax(logits)[token], in double.
 double negative_log_likelihood(std::span<const float> logits, int32_t token) {
@@ -23,7 +24,8 @@ double negative_log_likelihood(std::span<const float> logits, int32_t token) {
 
 // Adds the likelihood of tokens (scored, end) of the window [begin, end).
 void score_window(Session& session, const Plan& plan, const std::vector<int32_t>& tokens,
-                  size_t begin, size_t end, size_t scored, ScoreResult& result) {
+                  size_t begin, size_t end, size_t scored, ScoreResult& result,
+                  const Progress& progress) {
     std::vector<std::vector<int32_t>> window{{tokens.begin() + static_cast<ptrdiff_t>(begin),
                                               tokens.begin() + static_cast<ptrdiff_t>(end)}};
     size_t vocab = static_cast<size_t>(plan.graph.config.vocab_size);
@@ -38,12 +40,14 @@ void score_window(Session& session, const Plan& plan, const std::vector<int32_t>
             result.nll += negative_log_likelihood(of_row, tokens[position + 1]);
             ++result.tokens;
         }
+        if (progress) progress(result.tokens, std::ssize(tokens) - 1);
     }
 }
 
 }  // namespace
 
-ScoreResult score(Session& session, const Plan& plan, const std::vector<int32_t>& tokens) {
+ScoreResult score(Session& session, const Plan& plan, const std::vector<int32_t>& tokens,
+                  const Progress& progress) {
     if (tokens.size() < 2)
         throw UserError("a text of {} tokens cannot be scored; at least 2 are needed",
                         tokens.size());
@@ -60,7 +64,7 @@ ScoreResult score(Session& session, const Plan& plan, const std::vector<int32_t>
     size_t scored = 1;  // tokens before this one are done; the first has nothing before it
     for (size_t begin = 0; scored < tokens.size(); begin += stride) {
         size_t end = std::min(tokens.size(), begin + context);
-        score_window(session, plan, tokens, begin, end, scored, result);
+        score_window(session, plan, tokens, begin, end, scored, result, progress);
         scored = end;
     }
     result.nll /= static_cast<double>(result.tokens);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "runtime/session/session.h"
@@ -18,6 +19,8 @@ struct ScoreResult {
     double perplexity = 0;
     int64_t tokens = 0;
 };
-ScoreResult score(Session& session, const planner::Plan& plan, const std::vector<int32_t>& tokens);
+// `progress` gets the tokens that are done, and all, after each pass.
+ScoreResult score(Session& session, const planner::Plan& plan, const std::vector<int32_t>& tokens,
+                  const std::function<void(int64_t done, int64_t total)>& progress = {});
 
 }  // namespace cleave::runtime

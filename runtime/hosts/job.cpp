@@ -1,334 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/hosts/job.h"
 
-#include <algorithm>
-#include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <list>
-#include <map>
-#include <mutex>
-#include <thread>
-#include <utility>
-
-#include <unistd.h>
-
-#include "runtime/base/short_sleeps.h"
 #include "runtime/base/threads.h"
+#include "runtime/hosts/interfaces.h"
+#include "runtime/hosts/job_thread.h"
 
 namespace cleave::runtime {
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-using Lock = std::unique_lock<std::mutex>;
-
-// MPI's tags: one for all messages, and from kFirstChannel on those of payloads.
-constexpr int kMessages = 1, kFirstChannel = 16;
-
-// Between two looks at MPI: while something is under way or was just now, and otherwise.
-constexpr std::chrono::microseconds kBusy{20}, kIdle{500};
-constexpr std::chrono::milliseconds kStaysBusy{200};
-
-}  // namespace
-
-struct HostJob::Impl {
-    // What the job's thread has asked MPI for.
-    struct Request {
-        cleave_mpi_request* request = nullptr;
-        std::string bytes;  // of a message
-        int64_t size = 0;   // that a receipt must have; -1: of a send
-        int peer = 0;
-        bool is_message = false;
-        std::function<void()> done;
-    };
-    // What the others ask of it.
-    struct Order {
-        bool sends = true;
-        int peer = 0, tag = 0;
-        void* memory = nullptr;
-        int64_t size = 0;
-        std::string bytes;
-        std::function<void()> done;
-    };
-
-    Impl(const cleave_mpi_table& m, JobOptions o) : mpi(m), options(std::move(o)) {}
-
-    const cleave_mpi_table& mpi;
-    const JobOptions options;
-    int rank = 0, size = 1;
-    std::string host;
-    std::vector<std::string> hosts;
-
-    std::mutex mutex;  // of all below but what the job's thread has for itself
-    std::condition_variable changed, asked;
-    std::deque<Order> orders;
-    std::map<std::pair<int, Message>, std::deque<std::string>> inbox;
-    std::string failure;
-    std::atomic<bool> failed{false};
-    std::vector<bool> left;
-    bool joined = false, stops = false, ended = false, quits = false;
-    bool told = false;  // another rank has said why the run failed, and said so to all
-    std::atomic<int64_t> payload_bytes{0}, message_bytes{0};
-    int unsent = 0;  // messages under way
-    const std::atomic<uint64_t>* progress = nullptr;
-    std::atomic<uint64_t> progress_of_others{0};
-
-    // The job's thread alone.
-    std::list<Request> requests;
-    std::vector<Clock::time_point> heard;
-    std::vector<std::string> counts;  // of the others' progress
-    Clock::time_point spoke, busy_until;
-
-    std::string name(int r) const {
-        const auto at = static_cast<size_t>(r);
-        return at < hosts.size() && hosts[at] != std::to_string(r)
-                   ? fmt::format("rank {} ({})", r, hosts[at])
-                   : fmt::format("rank {}", r);
-    }
-
-    // ---- The job's thread
-
-    std::string named(int r) {
-        const Lock lock(mutex);
-        return name(r);
-    }
-
-    std::string text_of(int error) const {
-        char text[512] = "";
-        mpi.error_text(mpi.world, error, text, sizeof text);
-        return text;
-    }
-
-    void check(int error, const char* what, int peer) {
-        if (error == 0) return;
-        fail(fmt::format("{} {}: {}", what, named(peer), text_of(error)));
-    }
-
-    void fail(const std::string& why) {
-        const Lock lock(mutex);
-        fail(lock, why);
-    }
-    void fail(const Lock&, const std::string& why) {
-        if (failure.empty()) failure = why;
-        failed = true;
-        if (options.cancel) options.cancel->cancel();
-        changed.notify_all();
-    }
-
-    void serve() noexcept {
-        const ShortSleeps short_sleeps;
-        if (!join()) return;
-        while (turn()) {
-        }
-        if (!quits) mpi.finalize(mpi.world);
-        const Lock lock(mutex);
-        ended = true;
-        changed.notify_all();
-    }
-
-    bool join() {
-        char processor[256] = "";
-        const int error = mpi.init(mpi.world, &rank, &size, processor, sizeof processor);
-        const Lock lock(mutex);
-        host = processor;
-        left.assign(static_cast<size_t>(size), false);
-        heard.assign(static_cast<size_t>(size), Clock::now());
-        counts.resize(static_cast<size_t>(size));
-        spoke = busy_until = Clock::now();
-        joined = true;
-        if (error) fail(lock, "MPI did not start: " + text_of(error));
-        changed.notify_all();
-        if (error) ended = true;
-        return error == 0;
-    }
-
-    // One look at everything; false: the thread ends.
-    bool turn() {
-        std::deque<Order> taken;
-        {
-            Lock lock(mutex);
-            if (orders.empty() && !stops) {
-                const bool busy = Clock::now() < busy_until;
-                asked.wait_for(lock, busy ? kBusy : kIdle);
-            }
-            std::swap(taken, orders);
-            if (stops && taken.empty() && (unsent == 0 || quits)) return false;
-        }
-        const Clock::time_point now = Clock::now();
-        if (!taken.empty()) busy_until = now + kStaysBusy;
-        for (Order& order : taken) start(order);
-        accept();
-        test_all();
-        tell(now);
-        return true;
-    }
-
-    void start(Order& order) {
-        Request& r = requests.emplace_back();
-        r.peer = order.peer;
-        r.done = std::move(order.done);
-        r.bytes = std::move(order.bytes);
-        r.is_message = order.tag == kMessages;
-        if (r.is_message) {
-            order.memory = r.bytes.data();
-            order.size = static_cast<int64_t>(r.bytes.size());
-        }
-        r.size = order.sends ? -1 : order.size;
-        const int error =
-            order.sends
-                ? mpi.send(mpi.world, order.memory, order.size, r.peer, order.tag, &r.request)
-                : mpi.receive(mpi.world, order.memory, order.size, r.peer, order.tag, &r.request);
-        if (!error) return;
-        check(error, order.sends ? "a message could not be sent to" : "nothing comes from", r.peer);
-        finish(requests.back());
-        requests.pop_back();
-    }
-
-    void finish(Request& r) {
-        if (!r.is_message) return;
-        const Lock lock(mutex);
-        if (r.size < 0) --unsent;
-        changed.notify_all();
-    }
-
-    // Receives the messages that are there.
-    void accept() {
-        for (;;) {
-            int found = 0, from = 0;
-            int64_t bytes = 0;
-            if (mpi.probe(mpi.world, kMessages, &found, &from, &bytes) || !found) return;
-            Request& r = requests.emplace_back();
-            r.peer = from;
-            r.is_message = true;
-            r.size = bytes;
-            r.bytes.resize(static_cast<size_t>(bytes));
-            if (int error =
-                    mpi.receive(mpi.world, r.bytes.data(), bytes, from, kMessages, &r.request)) {
-                requests.pop_back();
-                return check(error, "nothing comes from", from);
-            }
-            // In the order of their coming: the next is looked for once this one is whole.
-            int state = 0;
-            while ((state = test(r)) == 0 && still_there(r.peer)) {
-            }
-            if (state > 0) deliver(r);
-            requests.pop_back();
-        }
-    }
-
-    bool still_there(int peer) {
-        if (Clock::now() - heard[static_cast<size_t>(peer)] < options.silent) return true;
-        silence(peer);
-        return false;
-    }
-
-    void silence(int peer) {
-        fail(
-            fmt::format("{} gave no sign of life for {:.0f} s: it has ended or stopped, or the "
-                        "network to it is down",
-                        named(peer), std::chrono::duration<double>(options.silent).count()));
-    }
-
-    // 1: done, 0: not yet, -1: failed.
-    int test(Request& r) {
-        int done = 0;
-        int64_t size = 0;
-        const int error = mpi.test(mpi.world, r.request, &done, &size);
-        if (error) {
-            check(error, r.size < 0 ? "a message was not sent to" : "a message did not come from",
-                  r.peer);
-            return -1;
-        }
-        if (!done) return 0;
-        if (r.size >= 0 && size != r.size) {
-            fail(fmt::format("{} sent {} bytes for a step that takes {}", named(r.peer), size,
-                             r.size));
-            return -1;
-        }
-        return 1;
-    }
-
-    void test_all() {
-        for (auto r = requests.begin(); r != requests.end();) {
-            const int state = test(*r);
-            if (state == 0) {
-                ++r;
-                continue;
-            }
-            heard_of(*r);
-            finish(*r);
-            if (state > 0 && r->done) r->done();
-            busy_until = Clock::now() + kStaysBusy;
-            r = requests.erase(r);
-        }
-    }
-
-    void heard_of(const Request& r) {
-        if (r.size >= 0) heard[static_cast<size_t>(r.peer)] = Clock::now();
-    }
-
-    void deliver(Request& r) {
-        heard_of(r);
-        if (r.bytes.empty()) return fail(fmt::format("{} sent an empty message", named(r.peer)));
-        const auto kind = static_cast<Message>(r.bytes[0]);
-        std::string body = r.bytes.substr(1);
-        if (kind == Message::kAlive) {
-            std::string& count = counts[static_cast<size_t>(r.peer)];
-            if (count != body) ++progress_of_others;
-            count = std::move(body);
-            return;
-        }
-        busy_until = Clock::now() + kStaysBusy;
-        const Lock lock(mutex);
-        if (kind == Message::kLeaves) left[static_cast<size_t>(r.peer)] = true;
-        if (kind == Message::kFailed) {
-            left[static_cast<size_t>(r.peer)] = true;
-            told = told || !failed;
-            fail(lock, fmt::format("{} ended: {}", name(r.peer), body));
-        }
-        inbox[{r.peer, kind}].push_back(std::move(body));
-        changed.notify_all();
-    }
-
-    // That this rank lives, and whether the others do.
-    void tell(Clock::time_point now) {
-        if (now - spoke >= options.alive) {
-            spoke = now;
-            for (int r = 0; r < size; ++r) {
-                const Lock lock(mutex);
-                if (r != rank && !left[static_cast<size_t>(r)] && !stops)
-                    queue(r, Message::kAlive, progress ? std::to_string(*progress) : "");
-            }
-        }
-        for (int r = 0; r < size; ++r) {
-            bool gone = false;
-            {
-                const Lock lock(mutex);
-                gone = r == rank || left[static_cast<size_t>(r)] || failed;
-            }
-            if (!gone) still_there(r);
-        }
-    }
-
-    // ---- Any thread, with the mutex
-
-    void queue(int to, Message kind, std::string bytes = "") {
-        Order order;
-        order.peer = to;
-        order.tag = kMessages;
-        order.bytes = std::move(bytes.insert(0, 1, static_cast<char>(kind)));
-        message_bytes += static_cast<int64_t>(order.bytes.size());
-        ++unsent;
-        orders.push_back(std::move(order));
-        asked.notify_one();
-    }
-
-    void throw_if_failed() const {
-        if (failed) throw HostError(failure);
-        if (options.cancel) options.cancel->throw_if_cancelled();
-    }
-};
 
 HostJob::HostJob(const cleave_mpi_table& mpi, const JobOptions& options)
     : impl_(std::make_shared<Impl>(mpi, options)) {
@@ -347,12 +24,18 @@ void HostJob::meet() {
     Impl& job = *impl_;
     {
         Lock lock(job.mutex);
-        if (!job.changed.wait_for(lock, job.options.join, [&] { return job.joined; }))
+        const Clock::time_point end = Clock::now() + job.options.join;
+        while (!job.joined && Clock::now() < end) {
+            if (job.options.cancel) job.options.cancel->throw_if_cancelled();
+            job.changed.wait_for(lock, std::chrono::milliseconds(50));
+        }
+        if (!job.joined)
             throw UserError(
                 "the other processes of this run were not reached within {} s; choose the network "
-                "that the hosts share (OMPI_MCA_btl_tcp_if_include=NETWORK/BITS and "
-                "OMPI_MCA_oob_tcp_if_include, the same)",
-                job.options.join.count());
+                "that the hosts share, of {} (tools/mpirun --net NETWORK/BITS, or "
+                "OMPI_MCA_btl_tcp_if_include=NETWORK/BITS and OMPI_MCA_oob_tcp_if_include, the "
+                "same)",
+                job.options.join.count(), interface_list());
         if (job.failed) throw UserError("{}", job.failure);
     }
     send_others(Message::kHello, job.host + "\n" + job.options.build);
@@ -371,10 +54,14 @@ void HostJob::meet() {
             "all ranks of a run need one build of Cleave: this one (rank {}, {}) has "
             "{}{}",
             job.rank, job.host, job.options.build, others);
-    const Lock lock(job.mutex);
-    for (size_t r = 0; r < found.size(); ++r)
-        job.hosts.push_back(
-            std::count(found.begin(), found.end(), found[r]) == 1 ? found[r] : std::to_string(r));
+    {
+        const Lock lock(job.mutex);
+        for (size_t r = 0; r < found.size(); ++r)
+            job.hosts.push_back(std::count(found.begin(), found.end(), found[r]) == 1
+                                    ? found[r]
+                                    : std::to_string(r));
+    }
+    job.interfaces = gather(interfaces_in_use());
 }
 
 HostJob::~HostJob() { leave(); }
@@ -389,6 +76,9 @@ int HostJob::rank_of(const std::string& host) const {
         if (impl_->hosts[static_cast<size_t>(r)] == host) return r;
     return -1;
 }
+
+std::string HostJob::library() const { return impl_->mpi.library; }
+const std::vector<std::string>& HostJob::interfaces() const { return impl_->interfaces; }
 
 void HostJob::send(int to, Message kind, std::string bytes) {
     const Lock lock(impl_->mutex);
@@ -477,6 +167,17 @@ void HostJob::count_progress(const std::atomic<uint64_t>* count) {
     impl_->progress = count;
 }
 
+void HostJob::tell_status(std::function<std::string()> status) {
+    const Lock lock(impl_->mutex);
+    impl_->status = std::move(status);
+}
+
+std::string HostJob::status(int rank) const {
+    const Lock lock(impl_->mutex);
+    const auto found = impl_->statuses.find(rank);
+    return found == impl_->statuses.end() ? "" : found->second;
+}
+
 const std::atomic<uint64_t>& HostJob::progress_of_others() const {
     return impl_->progress_of_others;
 }
@@ -489,6 +190,34 @@ void HostJob::throw_if_failed() const {
 std::string HostJob::failure() const {
     const Lock lock(impl_->mutex);
     return impl_->failure;
+}
+
+bool HostJob::has_lost_rank() const {
+    const Lock lock(impl_->mutex);
+    return impl_->lost_rank;
+}
+
+void HostJob::look_around() {
+    Impl& job = *impl_;
+    Lock lock(job.mutex);
+    if (job.stops || !job.joined || job.ended || job.failed) return;
+    job.answered = job.left;
+    job.answered[static_cast<size_t>(job.rank)] = true;
+    for (int r = 0; r < job.size; ++r)
+        if (!job.answered[static_cast<size_t>(r)]) job.queue(r, Message::kAsk);
+    const auto all = [&] {
+        for (int r = 0; r < job.size; ++r)
+            if (!job.answered[static_cast<size_t>(r)] && !job.left[static_cast<size_t>(r)])
+                return false;
+        return true;
+    };
+    job.changed.wait_for(lock, std::chrono::milliseconds(300), [&] { return all() || job.failed; });
+    std::string silent;
+    for (int r = 0; r < job.size; ++r)
+        if (!job.answered[static_cast<size_t>(r)] && !job.left[static_cast<size_t>(r)])
+            silent += (silent.empty() ? "" : ", ") + job.name(r);
+    if (!silent.empty() && !job.failed)
+        job.fail(lock, silent + " has died or cannot be reached, and mpirun ends this rank");
 }
 
 int64_t HostJob::payload_bytes() const { return impl_->payload_bytes; }
@@ -508,7 +237,7 @@ void HostJob::leave(const std::string& error, std::chrono::milliseconds patience
     const auto done = [&] {
         for (int r = 0; tells && r < job.size; ++r)
             if (r != job.rank && !job.left[static_cast<size_t>(r)]) return false;
-        return job.unsent == 0;
+        return job.all_sent();
     };
     if (bad) job.changed.wait_for(lock, patience, done);
     job.quits = bad;

@@ -32,7 +32,8 @@ public:
 };
 
 enum class Message : uint8_t {
-    kAlive,    // and its count of progress
+    kAlive,    // and its count of progress, and its status
+    kAsk,      // for a sign of life now
     kHello,    // the sender's host and build, when it joins
     kGather,   // its part of a gather, to rank 0
     kGiven,    // what rank 0 gives to all
@@ -70,7 +71,11 @@ public:
     std::string name(int rank) const;
     // The rank that runs devices of `host`, or -1.
     int rank_of(const std::string& host) const;
-    const std::string& library() const;
+    // Of MPI: "Open MPI v4.1.4".
+    std::string library() const;
+    // On rank 0, by rank: the network's interfaces that it has connections over, with their rates;
+    // elsewhere nothing.
+    const std::vector<std::string>& interfaces() const;
 
     void send(int to, Message kind, std::string bytes);
     void send_others(Message kind, const std::string& bytes);
@@ -95,6 +100,11 @@ public:
 
     // The count that tells the others that this rank is not stuck; null: none any more.
     void count_progress(const std::atomic<uint64_t>* count);
+    // What the others get to know of this rank with its next sign of life, asked for then, by the
+    // job's thread; must not wait. Null: nothing any more.
+    void tell_status(std::function<std::string()> status);
+    // What that rank told last; empty: nothing yet.
+    std::string status(int rank) const;
     // Grows when a count of another rank has.
     const std::atomic<uint64_t>& progress_of_others() const;
 
@@ -102,6 +112,14 @@ public:
     void throw_if_failed() const;
     // Why the run has failed, as this rank knows it; empty: it has not.
     std::string failure() const;
+
+    // Whether a rank that gave no sign of life is why the run has failed.
+    bool has_lost_rank() const;
+
+    // Of a rank that mpirun ends, which does so to all once one has died: whether all others live,
+    // each asked now. One that has not answered within 0.3 s becomes the run's failure. Ranks that
+    // are ended with this one answer, too.
+    void look_around();
 
     // Bytes that this rank sent: payloads of steps, and all other messages.
     int64_t payload_bytes() const;

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define CLEAVE_MPI_ABI_VERSION 1
+#define CLEAVE_MPI_ABI_VERSION 2
 
 // NOLINTBEGIN(readability-identifier-naming): names of C
 typedef struct cleave_mpi_request cleave_mpi_request;
@@ -34,6 +34,9 @@ typedef struct cleave_mpi_table {
     int (*probe)(void* world, int tag, int* found, int* from, int64_t* size);
     int (*finalize)(void* world);
     void (*error_text)(void* world, int error, char* text, int capacity);
+    // Where MPI is about to end this process, as when a connection breaks, it calls `told` instead,
+    // once, on whichever thread found out; that thread then stops where it is, for ever.
+    void (*on_end)(void* world, void (*told)(void* context), void* context);
 } cleave_mpi_table;
 
 const cleave_mpi_table* cleave_mpi_open(void);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/messages.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -153,6 +154,28 @@ RankReport decode_report(const std::string& bytes) {
     report.events = r.take_list<TraceEvent>();
     r.end();
     return report;
+}
+
+std::string encode_busy(const std::vector<std::optional<double>>& seconds) {
+    Writer w;
+    for (size_t device = 0; device < seconds.size(); ++device) {
+        if (!seconds[device]) continue;
+        w.put(static_cast<int64_t>(device));
+        w.put(*seconds[device]);
+    }
+    return w.bytes;
+}
+
+void decode_busy(const std::string& bytes, size_t devices,
+                 std::vector<std::optional<double>>& all) {
+    Reader r(bytes);
+    for (size_t n = bytes.size() / (sizeof(int64_t) + sizeof(double)); n > 0; --n) {
+        const auto device = static_cast<size_t>(r.take<int64_t>());
+        CLEAVE_CHECK(device < devices) << "busy seconds of device " << device;
+        all.resize(std::max(all.size(), device + 1));
+        all[device] = r.take<double>();
+    }
+    r.end();
 }
 
 }  // namespace cleave::runtime

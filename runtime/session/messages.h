@@ -4,7 +4,9 @@
 // message are an InternalError.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/execute/pass.h"
 #include "runtime/execute/trace.h"
@@ -36,5 +38,11 @@ struct RankReport {
 };
 std::string encode(const RankReport& report);
 RankReport decode_report(const std::string& bytes);
+
+// Seconds of work by device of the plan, of those that have any (Session::busy_seconds). The
+// second puts them in their places of `all`, which it makes as long as it has to be; a device that
+// is none of `devices` is an InternalError. Empty bytes: no word of them yet.
+std::string encode_busy(const std::vector<std::optional<double>>& seconds);
+void decode_busy(const std::string& bytes, size_t devices, std::vector<std::optional<double>>& all);
 
 }  // namespace cleave::runtime

@@ -137,6 +137,7 @@ struct Session::Impl {
             };
         executor = std::make_unique<Executor>(plan, programs, devices, *arenas, run);
         if (!job) return;
+        job->tell_status([this] { return encode_busy(executor->busy_seconds()); });
         payload_bytes_before = job->payload_bytes();
         message_bytes_before = job->message_bytes();
     }
@@ -148,6 +149,7 @@ struct Session::Impl {
         try {
             return work();
         } catch (const Cancelled&) {  // maybe by mpirun, which gives a rank one second
+            job->look_around();
             job->leave("it was interrupted", std::chrono::milliseconds(200));
             throw;
         } catch (const std::exception& error) {
@@ -245,6 +247,7 @@ Session::Session(Plan& plan, const SessionOptions& options) {
 // Without a word from here the other ranks would wait for passes.
 Session::~Session() {
     if (!impl_ || !impl_->job || !impl_->executor) return;
+    impl_->job->tell_status(nullptr);
     if (impl_->executor->in_flight() > 0)
         impl_->job->leave("its work was given up");
     else if (impl_->leads())
@@ -321,6 +324,7 @@ std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {
 const Trace& Session::trace() const {
     if (!impl_->leads()) return impl_->executor->trace();
     impl_->trace.events.clear();
+    impl_->trace.passes = impl_->executor->trace().passes;
     for (const RankReport& report : impl_->reports())
         impl_->trace.events.insert(impl_->trace.events.end(), report.events.begin(),
                                    report.events.end());
@@ -342,7 +346,10 @@ Session::Network Session::network() const {
 
 OverlapReport Session::overlap() const { return impl_->executor->overlap(); }
 std::vector<std::optional<double>> Session::busy_seconds() const {
-    return impl_->executor->busy_seconds();
+    std::vector<std::optional<double>> seconds = impl_->executor->busy_seconds();
+    for (int r = 1; impl_->leads() && r < impl_->job->size(); ++r)
+        decode_busy(impl_->job->status(r), impl_->plan.machine.devices.size(), seconds);
+    return seconds;
 }
 
 int64_t Session::transferred_bytes() const {

@@ -110,7 +110,8 @@ public:
     // How many launches of GPUs began before those before them had ended, and where that cannot be.
     OverlapReport overlap() const;
     // Of each device of the plan's machine, in launches so far, without waits for other devices; by
-    // any thread. Nothing of an asynchronous device.
+    // any thread. Nothing of an asynchronous device. Those of other hosts as they told them last,
+    // which they do each second.
     std::vector<std::optional<double>> busy_seconds() const;
     int64_t transferred_bytes() const;  // sum over all transfers and collectives so far
     std::map<std::string, int64_t> peak_memory_bytes() const;  // by device name

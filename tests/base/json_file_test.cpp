@@ -19,6 +19,7 @@ TEST_CASE("JSON that is none is told with line and column, in words", "[base]") 
         return error;
     };
     CHECK_THAT(error_of("{\n\"a\" 1}"), Contains("x.json: line 2, column 5: no JSON: "));
+    CHECK_THAT(error_of("{'a': 1}"), Contains("no JSON: invalid literal; expected string literal"));
     CHECK_THAT(error_of("[1e999]"), Contains("x.json: ") && Contains("no JSON"));
     CHECK_THAT(error_of(""), Contains("x.json: line 1, column 1: no JSON"));
     CHECK(parse_json("{\"a\": [1, 2]}", "x.json")["a"][1] == 2);
@@ -33,6 +34,22 @@ TEST_CASE("JSON has a depth that recursion bears", "[base]") {
     for (const int depth : {kMostJsonDepth + 2, 1'000'000})
         CHECK_THAT(test::user_error([&] { parse_json(nested(depth), "x.json"); }),
                    Contains("x.json: values are more than 64 levels inside each other"));
+}
+
+TEST_CASE("ordered JSON keeps the order of names, and has so many in an object at most", "[base]") {
+    CHECK(parse_ordered_json(R"({"z": {"b": 1, "a": 2}, "c": 3})", "x.json").dump() ==
+          R"({"z":{"b":1,"a":2},"c":3})");
+    const auto object_of = [](size_t names) {
+        std::string text = R"([{"a": 1}, {)";
+        for (size_t i = 0; i < names; ++i) text += '"' + std::to_string(i) + R"(": 1,)";
+        text.back() = '}';
+        return text + "]";
+    };
+    CHECK(parse_ordered_json(object_of(kMostOrderedNames), "x.json")[1].size() ==
+          kMostOrderedNames);
+    CHECK_THAT(
+        test::user_error([&] { parse_ordered_json(object_of(kMostOrderedNames + 1), "x.json"); }),
+        Contains("x.json: an object of more than 4096 names"));
 }
 
 TEST_CASE("what is no regular file, or too large, is refused before it is read", "[base]") {

@@ -6,10 +6,12 @@
 #include <regex>
 #include <set>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tools/cli/other_names.h"
 
 using namespace cleave;
 using namespace cleave::test;
@@ -46,11 +48,14 @@ std::vector<std::string> lines_of(const std::string& text, const std::string& st
     return lines;
 }
 
-Words commands_of_help() { return all_of(run_cleave({"--help"}).output, "\n  ([a-z]+) +[^ ]"); }
+Words commands_of_help() {
+    return all_of(run_cleave({"--help"}).output, "\n  ([a-z][a-z-]*) +[^ ]");
+}
 
 // By command: the long and short options that the table has for it.
 std::map<std::string, Words> options_of_table() {
-    const Words planning{"run", "serve", "chat", "plan", "inspect", "emit", "export"};
+    const Words planning{"run",    "serve", "chat",    "plan",    "inspect", "emit",
+                         "export", "why",   "why-not", "what-if", "limits"};
     std::map<std::string, Words> options;
     for (const std::string& row : lines_of(section("Options"), "| `-")) {
         const size_t second = row.find(" | ");
@@ -58,7 +63,7 @@ std::map<std::string, Words> options_of_table() {
         REQUIRE(second != std::string::npos);
         const std::string names = row.substr(0, second);
         const std::string of = row.substr(second + 3, row.find(" | ", second + 3) - second - 3);
-        Words commands = all_of(of, "`([a-z]+)`");
+        Words commands = all_of(of, "`([a-z-]+)`");
         if (of.find("planning") != std::string::npos)
             commands.insert(planning.begin(), planning.end());
         REQUIRE(!commands.empty());
@@ -89,7 +94,7 @@ void add_keys(const nlohmann::json& schema, bool deep, Words& keys) {
 TEST_CASE("the contract's commands are those of the command line", "[tools]") {
     Words named;
     for (const std::string& row : lines_of(section("Commands"), "| `cleave "))
-        named.merge(all_of(row, "^\\| `cleave ([a-z]+)"));
+        named.merge(all_of(row, "^\\| `cleave ([a-z-]+)"));
     CHECK(named == commands_of_help());
     CHECK(named.size() >= 10);
 }
@@ -97,15 +102,37 @@ TEST_CASE("the contract's commands are those of the command line", "[tools]") {
 TEST_CASE("the contract's options are those of each command", "[tools]") {
     std::map<std::string, Words> table = options_of_table();
     for (const std::string& command : commands_of_help()) {
-        const std::string help = run_cleave({command, "--help"}).output;
+        std::string help = run_cleave({command, "--help-all"}).output;
+        help.resize(std::min(help.size(), help.find("\nNames of other tools")));
         Words shown = all_of(help, "\n  (--[a-z][a-z-]*)");
         shown.merge(all_of(help, "\n  (-[a-z]),"));
         shown.merge(all_of(help, "\n  -[a-z],(--[a-z-]+)"));
         shown.erase("-h");
         shown.erase("--help");
+        shown.erase("--help-all");
         INFO(command);
         CHECK(table[command] == shown);
     }
+}
+
+TEST_CASE("the contract has the names of other tools that commands take", "[tools]") {
+    const std::string text = section("Names of other tools");
+    size_t rows = 0, types = 0;
+    for (const tools::OtherName& name : tools::other_names()) {
+        INFO(name.name);
+        CHECK(text.find(fmt::format("| `{}` | {} | `{}` |", name.name, name.whose, name.here)) !=
+              std::string::npos);
+    }
+    for (const tools::OtherType& type : tools::other_types()) {
+        INFO(type.name);
+        CHECK(text.find(fmt::format("`{}` ({}: {})", type.name, type.whose, type.dtype)) !=
+              std::string::npos);
+    }
+    rows = lines_of(text, "| `").size();
+    for (size_t at = text.find(" ("); at != std::string::npos; at = text.find(" (", at + 1))
+        types += text[at - 1] == '`';
+    CHECK(rows == tools::other_names().size());
+    CHECK(types == tools::other_types().size());
 }
 
 TEST_CASE("the contract names every schema, and the keys at the top of each", "[tools]") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line's contract: exit codes, messages, JSON alone on standard output.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -57,8 +58,9 @@ void expect_refused(const std::vector<std::string>& arguments,
 }  // namespace
 
 TEST_CASE("every command's help shows a worked example", "[tools]") {
-    for (const char* command : {"run", "serve", "chat", "plan", "inspect", "export", "check",
-                                "import", "emit", "devices", "model", "convert", "doctor"}) {
+    for (const char* command :
+         {"run", "serve", "chat", "plan", "inspect", "export", "check", "import", "emit", "devices",
+          "model", "convert", "doctor", "cache", "help", "completion", "man"}) {
         CommandResult r = run_cleave({command, "--help"});
         INFO(command);
         CHECK(r.exit_code == 0);
@@ -258,6 +260,9 @@ TEST_CASE(
     for (const char* device : {"host[0]", "simt:sm_90a[0]"})
         for (const std::vector<std::string>& more :
              {std::vector<std::string>{}, {"--temperature", "1"}, {"--json"}, {"--check"}}) {
+            // One host device is the reference of a check itself.
+            if (device == std::string("host[0]") && more == std::vector<std::string>{"--check"})
+                continue;
             std::vector<std::string> run = {"run",       model,  "--input-ids",      "1,2,3",
                                             "--devices", device, "--max-new-tokens", "2"};
             run.insert(run.end(), more.begin(), more.end());
@@ -303,6 +308,14 @@ TEST_CASE("the largest difference of two texts' logits is that of all of them, o
     std::vector<float> logits{0, 1.5f, 2, 3, 1, 5};
     CHECK(tools::compare_logits(logits, host, 3).largest == 3);
     CHECK(tools::compare_logits(logits, host, 3).reason.empty());
+    CHECK(tools::compare_logits(logits, host, 3).rows == 2);
+    CHECK(tools::compare_logits(logits, host, 3).same_choices == 2);
+    CHECK(tools::compare_logits(host, host, 3).divergence == 0);
+    // p is 1/2 and 1/2, log q is -log(1 + e) and 1 - log(1 + e).
+    const std::vector<float> even{0, 0, 0, 0}, uneven{0, 1, 0, 1};
+    const auto difference = tools::compare_logits(uneven, even, 2);
+    CHECK(difference.divergence == Approx(2 * (std::log(1 + std::exp(1.0)) - std::log(2) - 0.5)));
+    CHECK(difference.same_choices == 0);
     const float infinity = std::numeric_limits<float>::infinity();
     for (float no_number : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
         logits[4] = no_number;
@@ -330,7 +343,8 @@ TEST_CASE("a check fails where a logit is no number, and its JSON says which", "
     data.write(reinterpret_cast<const char*>(&infinity), sizeof infinity);
     data.close();
     const std::vector<std::string> command{
-        "run", model, "--input-ids", "1,2,3", "--max-new-tokens", "1", "--check"};
+        "run",         model,   "--devices",        "host[0-1]", "--tp",   "2",
+        "--input-ids", "1,2,3", "--max-new-tokens", "1",         "--check"};
     std::vector<std::string> as_json = command;
     as_json.emplace_back("--json");
     const CommandResult json = run_cleave(as_json), text = run_cleave(command);
@@ -352,8 +366,9 @@ TEST_CASE("a check fails where a logit is no number, and its JSON says which", "
 TEST_CASE("a check compares as many tokens of the host's as the run made, whatever ended it",
           "[tools]") {
     const CommandResult r =
-        run_cleave({"run", bundled_model().string(), "--prompt", "Once upon a time", "--prompt",
-                    "Lily", "--stop", "the", "--max-new-tokens", "24", "--check", "--json"});
+        run_cleave({"run", bundled_model().string(), "--devices", "host[0-1]", "--pp", "2",
+                    "--prompt", "Once upon a time", "--prompt", "Lily", "--stop", "the",
+                    "--max-new-tokens", "24", "--check", "--json"});
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     const Json result = Json::parse(r.output);

@@ -147,3 +147,73 @@ TEST_CASE(
                            "--serve-trace", "rate=200,prompt=20,output=5,requests=12", "--json"}));
     CHECK(served["measured"]["output_tokens"] == 60);
 }
+
+TEST_CASE("devices --measure on two ranks measures each host and the network, and saves both",
+          "[tools][slow]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    const TemporaryFolder folder;
+    const std::string file = (folder.path() / "two.json").string();
+    std::vector<std::string> command{"env", "XDG_CONFIG_HOME=" + folder.path().string()};
+    for (const std::string& word : mpirun(2)) command.push_back(word);
+    for (const std::string& word : {std::string(CLEAVE_BINARY), std::string("devices"),
+                                    std::string("--measure"), std::string("-o"), file})
+        command.push_back(word);
+    const CommandResult result = run_program(command);
+    INFO(result.error);
+    REQUIRE(result.exit_code == 0);
+    const Json machine = Json::parse(read_file(file));
+    REQUIRE(machine["devices"].size() == 2);
+    for (size_t d = 0; d < 2; ++d) {
+        CHECK(machine["devices"][d]["host"] == std::to_string(d));
+        CHECK(machine["devices"][d]["measured"]["bandwidth"] > 0);
+    }
+    REQUIRE(machine["links"].size() == 2);
+    for (const Json& link : machine["links"]) CHECK(link["kind"] == "network");
+    const CommandResult plan = run_cleave({"plan", "llama-110m", "--machine", file, "--json"});
+    INFO(plan.error);
+    CHECK(plan.exit_code == 0);
+}
+
+TEST_CASE("inspect on two ranks draws the hosts, and a server there answers with both's figures",
+          "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    const TemporaryFolder folder;
+    const std::string model = bundled_model().string(), dir = folder.path().string();
+    const CommandResult inspected = run_ranks(
+        2, {"inspect", model, "--devices", "host", "--pp", "2", "--html", dir + "/plan.html"});
+    INFO(inspected.error);
+    REQUIRE(inspected.exit_code == 0);
+    CHECK_THAT(read_file(dir + "/plan.html"), Contains("host[0]@0") && Contains("host[0]@1"));
+    // A request, then what the metrics say once each rank has told of itself, then Ctrl-C.
+    constexpr const char* kServe = R"script(
+dir=$1
+shift
+"$@" 2> "$dir/err" < /dev/null &
+mpirun=$!
+until grep -q 'listening on' "$dir/err"; do kill -0 $mpirun || { cat "$dir/err"; exit 1; }; sleep 0.05; done
+at=$(sed -n 's/.*listening on \(http[^ ]*\).*/\1/p' "$dir/err")
+curl -sf "$at/v1/completions" -d '{"prompt": "Once upon a time", "max_tokens": 8}' > "$dir/answer"
+for ((i = 0; i < 200; ++i)); do
+    curl -sf "$at/metrics" > "$dir/metrics"
+    ! grep 'device_busy_seconds_total.*host\[0\]@1' "$dir/metrics" || break
+    sleep 0.1
+done
+kill -INT $mpirun
+wait $mpirun || true
+)script";
+    std::vector<std::string> command{"bash", "-c", kServe, "serve", dir};
+    for (const std::string& word : mpirun(2)) command.push_back(word);
+    for (const std::string& word :
+         {std::string(CLEAVE_BINARY), std::string("serve"), model, std::string("--devices"),
+          std::string("host"), std::string("--pp"), std::string("2"), std::string("--port"),
+          std::string("0"), std::string("--context"), std::string("128")})
+        command.push_back(word);
+    const CommandResult served = run_program(command);
+    INFO(served.output << served.error << read_file(dir + "/err"));
+    REQUIRE(served.exit_code == 0);
+    CHECK(Json::parse(read_file(dir + "/answer"))["usage"]["completion_tokens"] == 8);
+    const std::string metrics = read_file(dir + "/metrics");
+    for (const char* device : {"host[0]@0", "host[0]@1"})
+        CHECK_THAT(metrics, Contains(std::string("device_busy_seconds_total{device=\"") + device) ||
+                                Contains(std::string("device=\"") + device));
+}

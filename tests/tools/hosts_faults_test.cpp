@@ -71,13 +71,20 @@ Ended with_fault(const std::string& when, const std::string& whom, const std::st
 TEST_CASE("a rank that is killed in load, prefill or decode ends the run, and no process stays",
           "[tools]") {
     if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    using Case = std::pair<std::string, std::string>;
     for (const auto& [when, whom] :
-         {std::pair{"load", "1"}, {"prefill", "1"}, {"decode", "1"}, {"decode", "0"}}) {
+         {Case{"load", "1"}, Case{"prefill", "1"}, Case{"decode", "1"}, Case{"decode", "0"}}) {
         INFO(whom << " killed in " << when);
         const Ended ended = with_fault(when, whom, "KILL");
         CHECK(ended.failed);
-        // Open MPI 4.1 ends a rank whose connection breaks; mpirun has the words.
         CHECK_THAT(ended.words, Contains("exited on signal 9"));
+        // And the other one's own words. In load it may not have met the one that died yet.
+        const std::string name = "rank " + whom;
+        CHECK_THAT(ended.words,
+                   Contains(name + " has died or cannot be reached") ||
+                       Contains("the connection to " + name + " broke") ||
+                       Contains(name + " gave no sign of life") ||
+                       Contains(when == "load" ? "mpirun ended this rank" : name + " ended"));
     }
 }
 
@@ -139,4 +146,83 @@ TEST_CASE("ranks with other weights or another build refuse the run before anyth
     const CommandResult other_build = run();
     CHECK(other_build.exit_code == 1);
     CHECK_THAT(other_build.error, Contains("all ranks of a run need one build of Cleave"));
+}
+
+namespace {
+
+// Two ranks, of which rank 1 begins by `how`: words of a shell.
+CommandResult with_rank_1(const std::string& how, const std::vector<std::string>& words) {
+    std::vector<std::string> command = mpirun(2);
+    for (const std::string& word :
+         {std::string("bash"), std::string("-c"),
+          "[[ $OMPI_COMM_WORLD_RANK == 0 ]] || { " + how + "; }; exec \"$@\"", std::string("rank"),
+          std::string(CLEAVE_BINARY), std::string("run"), bundled_model().string(),
+          std::string("--devices"), std::string("host"), std::string("--pp"), std::string("2"),
+          std::string("--prompt"), std::string("Once"), std::string("--max-new-tokens"),
+          std::string("4")})
+        command.push_back(word);
+    command.insert(command.end(), words.begin(), words.end());
+    return run_program(command);
+}
+
+}  // namespace
+
+TEST_CASE("a rank without memory for its part of the plan is named on all before anything runs",
+          "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    const CommandResult result = with_rank_1("ulimit -v 1500000", {"--kv-tokens", "1000000"});
+    INFO(result.error);
+    CHECK(result.exit_code == 1);
+    CHECK(result.output.empty());
+    CHECK_THAT(result.error, Contains("rank 1: allocating") && Contains("for the kv arena failed"));
+}
+
+TEST_CASE("a full disk on one rank costs its kept kernels, and on rank 0 what it was to write",
+          "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    if (run_program({"unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"}).exit_code != 0)
+        CLEAVE_SKIP("no disk of its own for a process here (unshare -m, mount)");
+    const TemporaryFolder folder;
+    const std::string disk = folder.path().string(), full = "mount -t tmpfs -o size=64k tmpfs " +
+                                                            disk + "; head -c 64k /dev/zero > " +
+                                                            disk + "/all || true; ";
+    const CommandResult kept =
+        with_rank_1("exec unshare -m bash -c '" + full + "export XDG_CACHE_HOME=" + disk +
+                        "; exec \"$@\"' rank \"$@\"",
+                    {});
+    INFO(kept.error);
+    CHECK(kept.exit_code == 0);
+    const CommandResult lost = run_program({"unshare",
+                                            "-m",
+                                            "bash",
+                                            "-c",
+                                            full + "exec \"$@\"",
+                                            "full",
+                                            "env",
+                                            "OMPI_ALLOW_RUN_AS_ROOT=1",
+                                            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                            "timeout",
+                                            "120",
+                                            "mpirun",
+                                            "--oversubscribe",
+                                            "--bind-to",
+                                            "none",
+                                            "-np",
+                                            "2",
+                                            CLEAVE_BINARY,
+                                            "run",
+                                            bundled_model().string(),
+                                            "--devices",
+                                            "host",
+                                            "--pp",
+                                            "2",
+                                            "--prompt",
+                                            "Once",
+                                            "--max-new-tokens",
+                                            "4",
+                                            "--dump-logits",
+                                            disk + "/logits"});
+    INFO(lost.error);
+    CHECK(lost.exit_code == 1);
+    CHECK_THAT(lost.error, Contains(disk + "/logits") && Contains("No space left on device"));
 }

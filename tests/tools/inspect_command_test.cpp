@@ -176,10 +176,40 @@ TEST_CASE("inspect's page carries its JSON and asks nothing of the network", "[t
     const std::string data = html.substr(begin, html.find("</script>", begin) - begin);
     CHECK(data.find('<') == std::string::npos);
     Json carried = Json::parse(data);
+    // What only the page has (tools/inspect/page_data.h): of decode every value and weight.
+    const Json page_alone = carried["page"];
+    carried.erase("page");
     for (Json* rows : {&carried["plan"]["steps"], &carried["plan"]["links"], &carried["kernels"]})
         unpack_rows(*rows);
     for (Json& pass : carried["passes"]) pass["start_us"] = unpacked(pass["start_us"]);
     CHECK(carried == Json::parse(r.output));
+    std::map<std::string, int64_t> weights;
+    Json shards = page_alone["weights"]["rows"];
+    unpack_rows(shards);
+    for (const Json& shard : shards)
+        weights[carried["plan"]["devices"][shard["device"].get<size_t>()]["name"]] +=
+            shard["bytes"].get<int64_t>();
+    for (const Json& device : carried["plan"]["devices"]) {
+        // What no shard has: tables of rotary positions, alignment.
+        CHECK(weights[device["name"]] <= device["weights_bytes"].get<int64_t>());
+        CHECK(weights[device["name"]] > device["weights_bytes"].get<int64_t>() * 99 / 100);
+    }
+    for (const char* phase : {"decode", "prefill"}) {
+        const Json texts = unpacked(page_alone["step_kernels"][phase]);
+        size_t at = 0;
+        for (const Json& step : carried["plan"]["steps"]) {
+            if (step["phase"] != phase) continue;
+            const int text = texts.at(at++);
+            if (step["kind"] != "compute") continue;
+            REQUIRE(text >= 0);
+            const Json& kernel = page_alone["texts"]["kernels"].at(static_cast<size_t>(text));
+            std::string source;
+            for (const Json& place : unpacked(kernel["source"]))
+                source += page_alone["texts"]["paragraphs"].at(place.get<size_t>());
+            CHECK(source.size() > 100);
+        }
+        CHECK(at == texts.size());
+    }
 }
 
 TEST_CASE("inspect's page of many equal devices is a small part of its JSON", "[tools]") {
@@ -214,9 +244,10 @@ TEST_CASE("inspect's text has every part, and equal devices once", "[tools]") {
     CommandResult r = run_cleave({"inspect", "llama-3-8b", "--devices", "sim:h100[0-3]"});
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
-    for (const char* part : {"llama-3-8b on 4 devices", "Decode: ", "Prefill: ", "\nLayers: ",
-                             "\nMemory", "\nTime of a pass", "\nKernels: ", "fullest in ",
-                             "- sim:h100[1] .. sim:h100[3] (3), decode", "gate_up_", "narrow_"})
+    for (const char* part :
+         {"llama-3-8b on 4 devices", "Decode pass: ", "Prefill: ", "\nLayers: ", "\nMemory",
+          "\nTime of a pass", "\nKernels: ", "fullest in ", "gate_proj up_proj", "o_proj",
+          "down_proj", "sim:h100[1-3]", "gate_up_", "narrow_"})
         CHECK_THAT(r.output, Catch::Matchers::Contains(part));
 }
 

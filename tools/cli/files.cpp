@@ -2,8 +2,10 @@
 #include "tools/cli/files.h"
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "runtime/base/atomic_file.h"
@@ -27,6 +29,20 @@ bool in_place(const std::string& path) {
 }
 
 }  // namespace
+
+std::string read_text_file(const std::string& flag, const std::string& path) {
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored))
+        throw UserError("{} {}: this is a folder; name a text file in it", flag, path);
+    errno = 0;
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+    if (!file.is_open() || file.bad() || text.bad())
+        throw UserError("{} {}: cannot be read: {}", flag, path,
+                        errno != 0 ? std::strerror(errno) : "reading failed");
+    return std::move(text).str();
+}
 
 void check_writable(const std::string& flag, const std::string& path) {
     std::error_code ignored;

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output files of the commands: checked before work starts, complete or absent afterwards.
+// Files of the commands. Those that are written are checked before work starts, complete or absent
+// afterwards.
 #pragma once
 
 #include <span>
 #include <string>
 
 namespace cleave::tools {
+
+// The bytes of a file, a pipe or a device. UserError naming the flag, the path and the reason.
+std::string read_text_file(const std::string& flag, const std::string& path);
 
 // UserError naming the flag, the path and the reason when `path` cannot be written. Leaves nothing
 // behind.

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/hosts.h"
 
+#include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <optional>
+#include <utility>
 
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "planner/machine/build_machine.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/mapped_file.h"
 #include "runtime/cards/cards.h"
+#include "runtime/hosts/interfaces.h"
 #include "runtime/session/follow.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/planning.h"
@@ -19,6 +25,7 @@ namespace cleave::tools {
 namespace {
 
 std::optional<runtime::HostJob> job;
+bool is_rank = false;
 volatile std::sig_atomic_t terminated = 0;
 
 // By which mpirun ends ranks: once it is interrupted, and when one of them has ended.
@@ -37,6 +44,8 @@ std::string build_of_this_program() {
 
 runtime::HostJob* host_job() {
     if (!job && runtime::is_launched_by_mpi()) {
+        is_rank = true;
+        runtime::choose_network();
         const cleave_mpi_table& mpi = runtime::open_mpi();
         // Whoever starts ranks on this host takes them along when it is killed.
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -45,6 +54,12 @@ runtime::HostJob* host_job() {
         options.build = build_of_this_program();
         options.cancel = &cancel_token();
         job.emplace(mpi, options);
+        std::string network;
+        for (size_t r = 0; r < job->interfaces().size(); ++r)
+            network += fmt::format("{} {} by {}", r == 0 ? ":" : ",",
+                                   job->name(static_cast<int>(r)), job->interfaces()[r]);
+        if (job->rank() == 0 && job->size() > 1)
+            say("{} ranks on {}{}\n", job->size(), job->library(), network);
     }
     return job ? &*job : nullptr;
 }
@@ -83,14 +98,43 @@ planner::Machine machine_of_hosts(const std::string& list, const RunFlags& run,
     return runtime::machine_of_run(*job, list, own_devices(run, drivers));
 }
 
+namespace {
+
+void sleep_for(long milliseconds) {
+    timespec left{milliseconds / 1000, milliseconds % 1000 * 1'000'000};
+    while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+// mpirun, or its daemon on this host, which started this process. It ends all ranks once one has
+// failed; where the network is gone it cannot reach them, and waits for what TCP says of that after
+// a quarter of an hour. So it has 3 s, and is then ended by a process that outlives this one.
+void end_launcher_soon() {
+    const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
+    if (launcher < 0 || ::fork() != 0) return;
+    // Of a process with threads: only calls that signal handlers may make.
+    const int kept = ::dup2(launcher, STDIN_FILENO);
+    ::close_range(1, ~0u, 0);
+    ::setsid();
+    for (const auto& [signal, milliseconds] : {std::pair{SIGTERM, 3000L}, {SIGKILL, 500L}}) {
+        sleep_for(milliseconds);
+        if (::syscall(SYS_pidfd_send_signal, kept, signal, nullptr, 0) != 0) break;
+    }
+    ::_exit(0);
+}
+
+}  // namespace
+
 bool leave_hosts(const std::string& message) {
-    if (!job) return false;
+    if (!job) return is_rank;  // MPI may still be about to join
     if (message.empty() && job->rank() == 0) runtime::end_run(*job);
     job->leave(message);
+    if (job->has_lost_rank()) end_launcher_soon();
     return true;
 }
 
 std::string why_interrupted() {
+    if (job && terminated) job->look_around();
     if (job && !job->failure().empty()) return job->failure();
     if (terminated)
         return "mpirun ended this rank: it was interrupted, or another rank has ended, as it says";

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -12,7 +13,14 @@ namespace cleave::tools {
 
 struct LogitDifference {
     double largest = 0;
-    std::string reason;  // empty: `largest` holds of every logit
+    int64_t rows = 0;          // positions that were compared
+    int64_t same_choices = 0;  // of them those with the same likeliest token
+    // Kullback and Leibler's, nats summed over rows: what the reference's distribution loses where
+    // this one stands in for it.
+    double divergence = 0;
+    std::string reason;  // empty: all of it holds
+
+    void add(const LogitDifference& other);
 };
 
 // Both [rows, vocab_size], of one sequence.

@@ -18,9 +18,9 @@
 #include "planner/file/plan_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/gguf.h"
+#include "runtime/base/suggest.h"
 #include "runtime/text/companions.h"
 #include "tools/cli/context_limit.h"
-#include "tools/cli/suggest.h"
 #include "tools/cli/terminal.h"
 
 namespace cleave::tools {
@@ -141,7 +141,7 @@ void make_paths_absolute(importer::Graph& graph) {
 }
 
 void name_weight_folders(const ModelFlags& flags, const planner::Plan& plan) {
-    if (fs::path(flags.model).extension() != ".plan") return;
+    if (fs::path(flags.model).extension() != ".plan" && !planner::is_plan_file(flags.model)) return;
     std::error_code error;
     const fs::path own = fs::weakly_canonical(flags.model, error).parent_path();
     std::set<std::string> folders;
@@ -166,7 +166,7 @@ LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
         throw UserError("{}: no such file or folder, and no shape name{}; shape names are {}",
                         flags.model, did_you_mean(flags.model, models::shape_names()),
                         fmt::join(models::shape_names(), ", "));
-    if (path.extension() == ".plan") return from_plan(path);
+    if (path.extension() == ".plan" || planner::is_plan_file(path.string())) return from_plan(path);
     if (fs::is_regular_file(path, error) && is_gguf(path.string())) return from_gguf(path);
     if (is_hugging_face(path)) return from_folder(path);
     if (path.filename() == "config.json" && flags.weights != "none" &&

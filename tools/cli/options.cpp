@@ -10,6 +10,9 @@
 #include "planner/machine/fabric.h"
 #include "planner/plan/workload_request.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/suggest.h"
+#include "tools/cli/groups.h"
+#include "tools/cli/other_names.h"
 
 namespace cleave::tools {
 namespace {
@@ -57,13 +60,13 @@ CLI::Validator real_number(double least, double most) {
 
 void add_model_flags(CLI::App& app, ModelFlags& flags, bool required) {
     app.add_option("MODEL", flags.model,
-                   "an .onnx file, a folder with one, a Hugging Face folder, a GGUF file, a .plan "
-                   "file, a shape "
-                   "name (llama-3-8b, ...) or a config.json")
+                   "an .onnx file, a folder with one, a Hugging Face folder, a GGUF file, a plan "
+                   "that was saved, a shape name (llama-3-8b, ...) or a config.json")
         ->required(required);
     app.add_option("--weights", flags.weights,
-                   "none: the file's external data may be absent (plan only)")
-        ->check(CLI::IsMember({"any", "none"}));
+                   "none: the file's external data may be absent (plan only); default: any")
+        ->check(CLI::IsMember({"any", "none"}))
+        ->group(kForExperts);
 }
 
 CLI::Validator number_or_auto(int64_t most) {
@@ -73,95 +76,171 @@ CLI::Validator number_or_auto(int64_t most) {
         "N|auto");
 }
 
-void add_plan_flags(CLI::App& app, PlanFlags& flags) {
+namespace {
+
+void add_device_flags(CLI::App& app, PlanFlags& flags) {
     std::vector<std::string> objectives;
     for (const planner::ObjectiveRow& row : planner::kObjectives) objectives.emplace_back(row.name);
     app.add_option("--devices", flags.devices,
-                   "KIND[:ARCH][indices], joined by commas: host[0-3], cuda[4,5,6,7], "
-                   "sim:h100[0-7], simt:gfx90a[0]; "
-                   "default: every GPU found, else host");
+                   "'host[0-3]', cuda, 'cuda[4,5]', 'hip[0-7]', 'sim:h100[0-7]', "
+                   "'simt:gfx90a[0]', joined by commas (quotes keep a shell from reading the "
+                   "brackets); default: every GPU found, else host")
+        ->type_name("LIST")
+        ->group(kPlanGroup);
     app.add_option("--machine", flags.machine_file,
-                   "devices and links from a JSON file (cleave devices -o FILE writes one)");
-    app.add_option("--fabric", flags.fabric,
-                   "what joins the nodes of sim: devices: " + planner::fabric_names() +
-                       "; default: that of their servers");
+                   "devices and links from a file, as cleave devices -o FILE writes one")
+        ->type_name("FILE.json")
+        ->group(kPlanGroup);
     app.add_option("--tp", flags.tensor_parallel,
                    "tensor-parallel shards of every stage; default: the planner chooses")
-        ->check(whole_number(1, kMostDevices));
+        ->check(whole_number(1, kMostDevices))
+        ->group(kPlanGroup);
     app.add_option("--pp", flags.pipeline_stages, "pipeline stages; default: the planner chooses")
-        ->check(whole_number(1, kMostDevices));
-    app.add_option("--replicas", flags.replicas,
-                   "with --objective throughput: copies of the model on equal parts of the "
-                   "devices; default: auto, the planner chooses")
-        ->check(number_or_auto(kMostDevices));
+        ->check(whole_number(1, kMostDevices))
+        ->group(kPlanGroup);
     app.add_option("--objective", flags.objective,
-                   "what the plan is best at: latency, the time of a token (default); throughput, "
-                   "tokens/s of many users; memory, the fewest devices that hold the model")
-        ->check(CLI::IsMember(objectives));
-    app.add_option("--pin", flags.pins,
-                   "WHAT=DEVICE, e.g. 'layers.0-15=cuda[0]' or embedding=host[0]; may be repeated")
-        ->allow_extra_args(false);
-    app.add_flag("--ignore-affinities", flags.ignore_affinities,
-                 "do not take the devices that the ONNX file's nodes name as pins");
-    app.add_flag(
-        "--whole-layers", flags.whole_layers,
-        "cut the model between layers only, never between a layer's attention and its MLP");
-    app.add_flag("--no-metis", flags.no_metis, "search over the plain topological order only");
-    app.add_option("--batch", flags.batch, "sequences at once")->check(whole_number(1, kMostBatch));
+                   "what the plan is best at: latency, the time of a token; throughput, tokens/s "
+                   "of many users; memory, the fewest devices that hold the model; default: "
+                   "latency")
+        ->check(CLI::IsMember(objectives))
+        ->group(kPlanGroup);
     app.add_option("--concurrency", flags.concurrency,
                    "with --objective throughput: users at once, each with KV for a whole context; "
                    "default: --batch, or as many as the devices hold")
-        ->check(whole_number(1, kMostBatch));
+        ->check(whole_number(1, kMostBatch))
+        ->group(kPlanGroup);
+    app.add_option("--pin", flags.pins,
+                   "'layers.0-15=cuda[0]' or 'embedding=host[0]'; may be repeated")
+        ->type_name("WHAT=DEVICE")
+        ->allow_extra_args(false)
+        ->group(kPlanGroup);
+    app.add_option("--fabric", flags.fabric,
+                   "what joins the nodes of sim: devices: " + planner::fabric_names() +
+                       "; default: that of their servers")
+        ->type_name("NAME")
+        ->group(kForExperts);
+    app.add_option("--replicas", flags.replicas,
+                   "with --objective throughput: copies of the model on equal parts of the "
+                   "devices; default: auto, the planner chooses")
+        ->check(number_or_auto(kMostDevices))
+        ->group(kForExperts);
     app.add_option("--max-ttft", flags.max_ttft,
-                   "with --objective throughput: milliseconds to a user's first token, at most")
-        ->check(real_number(0.001, 1e9));
+                   "with --objective throughput: to a user's first token, at most; default: no "
+                   "limit")
+        ->check(real_number(0.001, 1e9))
+        ->type_name("MS")
+        ->group(kForExperts);
     app.add_option("--max-tpot", flags.max_tpot,
-                   "with --objective throughput: milliseconds for each further token, at most")
-        ->check(real_number(0.001, 1e9));
+                   "with --objective throughput: for each further token, at most; default: no "
+                   "limit")
+        ->check(real_number(0.001, 1e9))
+        ->type_name("MS")
+        ->group(kForExperts);
+    app.add_flag("--ignore-affinities", flags.ignore_affinities,
+                 "do not take the devices that the ONNX file's nodes name as pins")
+        ->group(kForExperts);
+    app.add_flag("--whole-layers", flags.whole_layers,
+                 "cut the model between layers only, never between a layer's attention and its MLP")
+        ->group(kForExperts);
+    app.add_flag("--no-metis", flags.no_metis, "search over the plain topological order only")
+        ->group(kForExperts);
+}
+
+// "auto" is what is taken where the option is not given.
+CLI::Validator auto_is_default() {
+    return CLI::Validator(
+        [](std::string& text) {
+            if (text == "auto") text.clear();
+            return std::string();
+        },
+        "");
+}
+
+void add_workload_flags(CLI::App& app, PlanFlags& flags) {
+    app.add_option("--batch", flags.batch, "sequences at once; default: 1")
+        ->check(whole_number(1, kMostBatch))
+        ->group(kWorkloadGroup);
     app.add_option("--context", flags.context,
-                   "longest sequence, prompt and new tokens: sizes the KV cache")
-        ->check(whole_number(1, kMostTokens));
+                   "longest sequence, prompt and new tokens, which sizes the KV cache; default: "
+                   "4096, or the model's limit where that is less")
+        ->check(whole_number(1, kMostTokens))
+        ->group(kWorkloadGroup);
     app.add_option("--prompt-tokens", flags.prompt_tokens,
-                   "prompt length that times are quoted for")
-        ->check(whole_number(1, kMostTokens));
-    app.add_option("--prefill-chunk", flags.prefill_chunk, "tokens in one prefill pass")
-        ->check(whole_number(1, kMostTokens));
+                   "prompt length that times are quoted for; default: 512, in a context of at most "
+                   "512 half of it")
+        ->check(whole_number(1, kMostTokens))
+        ->group(kWorkloadGroup);
     app.add_option("--dtype", flags.dtype,
                    fmt::format("weights on devices: f32, f16, bf16 (converted as shards are cut), "
                                "{} (quantised as shards are cut); default: as stored",
-                               importer::quantized_type_names(true)));
-    app.add_option("--kv-dtype", flags.kv_dtype, "KV cache: f32, f16, bf16, f8e4m3, int8");
+                               importer::quantized_type_names(true)))
+        ->transform(auto_is_default())
+        ->type_name("TYPE")
+        ->group(kWorkloadGroup);
+    app.add_option("--kv-dtype", flags.kv_dtype,
+                   "KV cache: f32, f16, bf16, f8e4m3, int8; default: the weights' type where it "
+                   "has 16 bits or more")
+        ->transform(auto_is_default())
+        ->type_name("TYPE")
+        ->group(kWorkloadGroup);
+    app.add_option("--prefill-chunk", flags.prefill_chunk,
+                   "tokens in one prefill pass; default: 512")
+        ->check(whole_number(1, kMostTokens))
+        ->group(kForExperts);
     app.add_option(
            "--compute", flags.compute,
-           "products on hosts: exact, activations stay f32 (default); fast, they are rounded "
-           "to bf16 for weights of bf16, to int8 in groups of 32 for integers; tokens may "
-           "then differ from those of one device with --tp")
-        ->check(CLI::IsMember({"exact", "fast"}));
+           "products on hosts: exact, activations stay f32; fast, they are rounded to bf16 for "
+           "weights of bf16, to int8 in groups of 32 for integers, and tokens may then differ "
+           "from those of one device with --tp; default: exact")
+        ->check(CLI::IsMember({"exact", "fast"}))
+        ->group(kForExperts);
     app.add_option("--kv-tokens", flags.kv_tokens,
                    "tokens that the KV cache has room for, of all sequences together; auto: all "
                    "that is left on the devices; default: batch x context")
-        ->check(number_or_auto(kMostTokens));
+        ->check(number_or_auto(kMostTokens))
+        ->group(kForExperts);
+}
+
+}  // namespace
+
+void add_plan_flags(CLI::App& app, PlanFlags& flags) {
+    add_device_flags(app, flags);
+    add_workload_flags(app, flags);
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
     app.add_option("--threads", flags.threads,
                    "threads of all host devices together; default: one a core")
-        ->check(whole_number(1, kMostDevices));
+        ->check(whole_number(1, kMostDevices))
+        ->group(kPlanGroup);
     app.add_option("--cpu-arch", flags.cpu_arch,
-                   "compile host kernels for this LLVM CPU name; default: this machine's");
+                   "compile host kernels for this LLVM CPU name; default: this machine's")
+        ->type_name("NAME")
+        ->group(kForExperts);
     app.add_flag(
-        "--reproducible", flags.reproducible,
-        "hosts: a sequence's logits have the same bits alone, in a batch, and in chunks of "
-        "any size; decode of up to 8 sequences is slower");
+           "--reproducible", flags.reproducible,
+           "hosts: a sequence's logits have the same bits alone, in a batch, and in chunks of "
+           "any size; decode of up to 8 sequences is slower")
+        ->group(kForExperts);
     app.add_option("--nvrtc", flags.nvrtc,
                    "NVRTC for NVIDIA GPUs: libnvrtc.so.*, or a folder with it; default: "
-                   "$CLEAVE_NVRTC, the CUDA toolkit, the Python environment, the loader's search");
+                   "$CLEAVE_NVRTC, the CUDA toolkit, the Python environment, the loader's search")
+        ->type_name("PATH")
+        ->group(kForExperts);
 }
 
 DType dtype_flag(const std::string& flag, const std::string& value) {
     if (std::optional<DType> dtype = parse_dtype(value)) return *dtype;
-    throw UserError("{} {}: no such dtype; supported are {}", flag, value,
-                    importer::weight_dtype_names());
+    std::vector<std::string> names;
+    for (const OtherType& type : other_types()) {
+        if (type.name == value) return type.dtype;
+        names.emplace_back(type.name);
+    }
+    for (const DTypeRow& row : kDTypes) names.emplace_back(row.name);
+    throw UserError(
+        "{} {}: no such dtype{}; supported are {}, also by other tools' names, as fp16, bfloat16, "
+        "fp8, q8_0, q4_0",
+        flag, value, did_you_mean(value, names), importer::weight_dtype_names());
 }
 
 planner::PlanOptions plan_options(const PlanFlags& flags) {

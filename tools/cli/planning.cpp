@@ -5,12 +5,14 @@
 
 #include "codegen/compile/object_cache.h"
 #include "importer/onnx/affinities.h"
+#include "planner/ask/case.h"
 #include "planner/machine/build_machine.h"
 #include "planner/machine/machine_file.h"
 #include "planner/plan/workload_request.h"
 #include "planner/search/affinity_pins.h"
 #include "planner/verify/verify.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/thread_team.h"
 #include "runtime/cards/cards.h"
 #include "runtime/session/follow.h"
 #include "tools/cli/calibrate.h"
@@ -26,7 +28,7 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
     std::vector<planner::DeviceId> chosen;
     std::string known;
     for (const planner::DeviceInfo& d : all.devices) known += (known.empty() ? "" : ", ") + d.name;
-    for (const planner::DeviceSpec& spec : planner::parse_devices(text)) {
+    for (const planner::DeviceSpec& spec : planner::parse_devices(text, true)) {
         auto found =
             std::find_if(all.devices.begin(), all.devices.end(),
                          [&](const planner::DeviceInfo& d) { return d.name == spec.text; });
@@ -144,27 +146,68 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
     return workload;
 }
 
+planner::Case case_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
+                              const planner::Workload& workload, runtime::Drivers& drivers) {
+    planner::Case asked{{}, machine_from_flags(flags, run, drivers), workload, {}};
+    check_simt_seed(asked.machine, run);
+    asked.options = plan_options(flags);
+    if (!flags.alone && host_job()) plan_one_replica(asked.options, flags);
+    if (!flags.ignore_affinities) add_affinities(model.graph, asked.machine, asked.options);
+    asked.graph = std::move(model.graph);
+    return asked;
+}
+
+namespace {
+
+// The pass of the planner that has run, on a terminal, until the plan is made or refused.
+class PlanningLine {
+public:
+    explicit PlanningLine(planner::PassControl& control) {
+        if (control.note || !stderr_is_terminal()) return;
+        control.note = [](const planner::PassNote& note) {
+            redraw_line(fmt::format("planning: {} is done", note.pass));
+        };
+        is_shown_ = true;
+    }
+    ~PlanningLine() {
+        if (is_shown_) redraw_line("");
+    }
+    PlanningLine(const PlanningLine&) = delete;
+    PlanningLine& operator=(const PlanningLine&) = delete;
+
+private:
+    bool is_shown_ = false;
+};
+
+}  // namespace
+
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
                               const planner::Workload& workload, runtime::Drivers& drivers,
                               const planner::PassControl& control) {
     if (model.plan) {
         if (changes_a_plan(flags))
             throw UserError(
-                "a .plan file is executed as it is: make a new plan from the model to change "
+                "a plan file is executed as it is: make a new plan from the model to change "
                 "devices, shape, batch, "
                 "context or dtype");
         planner::verify_plan(*model.plan);
         check_simt_seed(model.plan->machine, run);
         return std::move(*model.plan);
     }
-    planner::Machine machine = machine_from_flags(flags, run, drivers);
-    check_simt_seed(machine, run);
-    planner::PlanOptions options = plan_options(flags);
-    if (!flags.alone && host_job()) plan_one_replica(options, flags);
-    if (!flags.ignore_affinities) add_affinities(model.graph, machine, options);
-    planner::Plan plan = planner::make_plan(model.graph, machine, workload, options, control);
+    const planner::Case asked = case_from_flags(std::move(model), flags, run, workload, drivers);
+    planner::PassControl watched = control;
+    const PlanningLine line(watched);
+    planner::Plan plan =
+        planner::make_plan(asked.graph, asked.machine, asked.workload, asked.options, watched);
     if (flags.no_metis) plan.why.metis += " (--no-metis)";
     return plan;
+}
+
+void note_threads(const RunFlags& run) {
+    if (const int cores = runtime::available_cores(); run.threads > cores)
+        say("note: --threads {} on {} core{}: more threads than cores wait for one another, and "
+            "are slower; leave it out for one a core\n",
+            run.threads, cores, cores == 1 ? "" : "s");
 }
 
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers) {

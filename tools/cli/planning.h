@@ -10,6 +10,10 @@
 #include "tools/cli/model_source.h"
 #include "tools/cli/options.h"
 
+namespace cleave::planner {
+struct Case;  // planner/ask/case.h
+}
+
 namespace cleave::tools {
 
 // The machine of --devices or --machine (both: the file's devices, chosen and ordered by
@@ -31,11 +35,19 @@ std::string gpus_at_hand(runtime::Drivers& drivers);
 // min(4096, the model's).
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model);
 
+// What the flags ask for, but for the plan of a .plan file: what plan_from_flags hands to
+// make_plan.
+planner::Case case_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
+                              const planner::Workload& workload, runtime::Drivers& drivers);
+
 // The plan of a .plan file (flags that would change it are a UserError), else a new one. Verified
 // either way. `control` watches the passes of a new one.
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
                               const planner::Workload& workload, runtime::Drivers& drivers,
                               const planner::PassControl& control = {});
+
+// Says on standard error where --threads are more than the machine has cores.
+void note_threads(const RunFlags& run);
 
 // The options of a session that follow from the flags alone; the user's interrupt ends it.
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers);

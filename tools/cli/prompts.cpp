@@ -4,10 +4,13 @@
 #include <charconv>
 #include <iostream>
 #include <sstream>
+#include <utility>
 
 #include "runtime/base/errors.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/generation_config.h"
+#include "tools/cli/files.h"
+#include "tools/cli/groups.h"
 
 namespace cleave::tools {
 namespace {
@@ -57,6 +60,31 @@ std::unique_ptr<runtime::Tokenizer> load_matching_tokenizer(const std::string& p
 
 }  // namespace
 
+void add_prompt_flags(CLI::App& command, PromptFlags& flags) {
+    command.add_option("--prompt", flags.prompts, "text to continue; repeated: a batch")
+        ->allow_extra_args(false)
+        ->group(kTextGroup);
+    command
+        .add_option("--prompt-file", flags.files,
+                    "a file with the text to continue; repeated: a batch; -: standard input")
+        ->type_name("FILE")
+        ->allow_extra_args(false)
+        ->group(kTextGroup);
+    command
+        .add_option("--input-ids", flags.input_ids,
+                    "token ids 1,2,3 to continue; repeated: a batch")
+        ->type_name("IDS")
+        ->allow_extra_args(false)
+        ->group(kTextGroup);
+    command.add_flag("--chat", flags.chat, "put the prompt into the tokenizer's chat template")
+        ->group(kTextGroup);
+    command
+        .add_option("--tokenizer", flags.tokenizer,
+                    "tokenizer.json, tokenizer.model, or their folder; default: beside the model")
+        ->type_name("PATH")
+        ->group(kTextGroup);
+}
+
 void check_token_ids(const std::vector<int32_t>& ids, const LoadedModel& model) {
     const int64_t vocab = model.graph.config.vocab_size;
     for (int32_t id : ids)
@@ -68,12 +96,22 @@ void check_token_ids(const std::vector<int32_t>& ids, const LoadedModel& model) 
                 id, vocab);
 }
 
-std::string text_of_input() {
-    std::stringstream text;
-    text << std::cin.rdbuf();
-    std::string all = text.str();
-    if (!all.empty() && all.back() == '\n') all.pop_back();
-    return all;
+void read_prompt_files(PromptFlags& flags) {
+    bool has_input = false;
+    for (const std::string& file : flags.files) {
+        std::string text;
+        if (file == "-") {
+            if (std::exchange(has_input, true))
+                throw UserError("standard input is one prompt: give - once");
+            std::stringstream input;
+            input << std::cin.rdbuf();
+            text = input.str();
+        } else {
+            text = read_text_file("--prompt-file", file);
+        }
+        if (!text.empty() && text.back() == '\n') text.pop_back();
+        flags.prompts.push_back(std::move(text));
+    }
 }
 
 std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const LoadedModel& model,
@@ -81,7 +119,8 @@ std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const Loa
     if (flags.prompts.empty() == flags.input_ids.empty())
         throw UserError(
             flags.prompts.empty()
-                ? "nothing to run: give --prompt TEXT, --input-ids 1,2,3 or --score FILE"
+                ? "nothing to run: give --prompt TEXT, --prompt-file FILE, - for standard input, "
+                  "--input-ids 1,2,3 or --score FILE"
                 : "--prompt and --input-ids exclude each other: give one of them");
     std::optional<runtime::ChatTemplate> chat;
     if (flags.chat) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "runtime/text/tokenizer.h"
 #include "tools/cli/model_source.h"
 
@@ -15,13 +17,17 @@ namespace cleave::tools {
 
 struct PromptFlags {
     std::vector<std::string> prompts;
+    std::vector<std::string> files;      // one a prompt; "-": standard input
     std::vector<std::string> input_ids;  // "1,2,3", one a sequence
     bool chat = false;
     std::string tokenizer;  // path; default: beside the model
 };
 
-// All of standard input but the end of its last line, which an `echo` adds.
-std::string text_of_input();
+void add_prompt_flags(CLI::App& command, PromptFlags& flags);
+
+// Appends the texts of the files to the prompts, each without the end of its last line, which an
+// `echo` and editors add. UserError for a file that is none.
+void read_prompt_files(PromptFlags& flags);
 
 // Ids of every sequence. UserError for ids outside the vocabulary, text without a tokenizer,
 // neither or both kinds given.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -26,10 +27,30 @@ bool use_color() {
     return stdout_is_terminal() && !(no_color && *no_color);
 }
 
+namespace {
+
+bool may_color_errors() {
+    const char* no_color = std::getenv("NO_COLOR");
+    return stderr_is_terminal() && !(no_color && *no_color);
+}
+
+}  // namespace
+
 int terminal_width() {
+    if (const char* columns = std::getenv("COLUMNS")) {
+        int width = 0;
+        const char* end = columns + std::strlen(columns);
+        const auto [behind, error] = std::from_chars(columns, end, width);
+        if (error == std::errc() && behind == end && width > 0) return width;
+    }
     winsize size{};
     if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-    return 120;  // into a file or a pipe
+    return 0;  // into a file or a pipe
+}
+
+int prose_width() {
+    const int width = terminal_width();
+    return width > 0 ? std::max(60, width) : 120;
 }
 
 std::string printable(std::string_view text, bool may_color, size_t longest_word) {
@@ -73,7 +94,7 @@ void show_generated(const std::string& text) {
 }
 
 void say_text(const std::string& text) {
-    const std::string shown = printable(text, stderr_is_terminal());
+    const std::string shown = printable(text, may_color_errors());
     std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 
@@ -98,9 +119,7 @@ std::string dim(const std::string& text) {
     return use_color() ? fmt::format(fmt::emphasis::faint, "{}", text) : text;
 }
 std::string red(const std::string& text) {
-    return stderr_is_terminal() && !std::getenv("NO_COLOR")
-               ? fmt::format(fmt::fg(fmt::terminal_color::red), "{}", text)
-               : text;
+    return may_color_errors() ? fmt::format(fmt::fg(fmt::terminal_color::red), "{}", text) : text;
 }
 
 std::string format_bytes(int64_t bytes) {

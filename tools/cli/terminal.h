@@ -18,7 +18,9 @@ bool stdout_is_terminal();
 bool stderr_is_terminal();
 // Colours are used on a terminal unless NO_COLOR is set (no-color.org).
 bool use_color();
-int terminal_width();  // of standard output; 100 when it is no terminal
+// Of standard output in columns: $COLUMNS, else the terminal's; 0, no bound, into a file or a pipe.
+int terminal_width();
+int prose_width();  // the same for lines of prose, 60 at least; 120 where there is no bound
 
 // The text as a terminal may have it, whatever names of files are in it: control characters but
 // line feeds and tabs as \\x1b, and the first half of what would be the longest word. Escape

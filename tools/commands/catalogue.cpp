@@ -68,6 +68,7 @@ void print_catalogue(bool json) {
                      fmt::format("{}", m.tops_int8), std::string(planner::link_kind_name(m.peer)),
                      fmt::format("{}", m.peer_gb),
                      m.fabric.empty() ? "-" : fmt::format("{} x {}", m.adapters, m.fabric)});
+    devices.may_drop({10, 9, 8});
     show("{}", devices.text(terminal_width()));
     show(
         "Rates are data-sheet peaks, in 1e12 operations/s. GB/s: of memory; to a peer in the same\n"
@@ -76,7 +77,7 @@ void print_catalogue(bool json) {
     std::string sources;
     for (const planner::CatalogueModel& m : all_devices())
         sources += fmt::format("{}{}: {}", sources.empty() ? "" : "; ", m.name, m.source);
-    show("Sources. {}.\n\n", planner::wrapped(sources, 2, terminal_width()));
+    show("Sources. {}.\n\n", planner::wrapped(sources, 2, prose_width()));
     planner::TextTable fabrics("<>><", "");
     fabrics.row({"--fabric", "GB/s", "us", ""});
     for (const planner::Fabric& f : planner::kFabrics)
@@ -85,7 +86,7 @@ void print_catalogue(bool json) {
                      std::string(f.words)});
     show("{}\nModels by name: {}\n", fabrics.text(terminal_width()),
          planner::wrapped(fmt::format("{}", fmt::join(models::shape_names(), ", ")), 2,
-                          terminal_width()));
+                          prose_width()));
 }
 
 }  // namespace cleave::tools

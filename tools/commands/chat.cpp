@@ -12,8 +12,10 @@
 #include "runtime/base/errors.h"
 #include "runtime/engine/engine.h"
 #include "runtime/text/chat_template.h"
+#include "tools/cli/groups.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/line_reader.h"
+#include "tools/cli/planning.h"
 #include "tools/cli/sampling_flags.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -162,6 +164,7 @@ void converse(Conversation& conversation) {
 
 void run_chat(ChatArguments flags) {
     if (follows(flags.run, flags.drivers)) return;
+    note_threads(flags.run);
     TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "chat", "chat with");
     if (!text.chat)
         throw UserError(
@@ -176,6 +179,7 @@ void run_chat(ChatArguments flags) {
     if (stderr_is_terminal())
         say("{} tokens of context. /reset begins anew, Ctrl-C ends an answer, Ctrl-D the chat.\n",
             plan.workload.context);
+    say_seed(flags.sampling);
     converse(conversation);
 }
 
@@ -185,19 +189,26 @@ void add_chat(CLI::App& app, runtime::Drivers& drivers) {
     auto flags = std::make_shared<ChatArguments>(ChatArguments{.drivers = drivers});
     CLI::App* command = app.add_subcommand("chat", "a conversation with a model in the terminal");
     add_model_flags(*command, flags->model);
-    command->add_option("--system", flags->system, "text of the system, before the conversation");
+    command->add_option("--system", flags->system, "text of the system, before the conversation")
+        ->group(kTextGroup);
     command
         ->add_option("--max-new-tokens", flags->max_new_tokens,
                      "tokens of an answer; default: what the context leaves")
-        ->check(whole_number(1, 1 << 30));
+        ->check(whole_number(1, 1 << 30))
+        ->group(kTextGroup);
     add_sampling_flags(*command, flags->sampling);
-    command->add_option(
-        "--tokenizer", flags->tokenizer,
-        "tokenizer.json, tokenizer.model, or their folder; default: beside the model");
+    command
+        ->add_option("--tokenizer", flags->tokenizer,
+                     "tokenizer.json, tokenizer.model, or their folder; default: beside the model")
+        ->type_name("PATH")
+        ->group(kTextGroup);
     add_plan_flags(*command, flags->plan);
     add_run_flags(*command, flags->run);
     command->footer("Example: cleave chat models/bundled --devices host");
-    command->callback([flags] { run_chat(*flags); });
+    command->callback([flags] {
+        draw_seed(flags->sampling);
+        run_chat(*flags);
+    });
 }
 
 }  // namespace cleave::tools

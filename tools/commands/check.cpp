@@ -69,7 +69,8 @@ void add_check(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
         "check", "check the multi-device annotations of an ONNX file, and rebuild their plan");
     command->add_option("FILE", flags->file, "an .onnx file")->required();
-    command->add_option("-o,--output", flags->output, "write the rebuilt plan to FILE.plan");
+    command->add_option("-o,--output", flags->output, "write the rebuilt plan to FILE.plan")
+        ->type_name("FILE.plan");
     command->add_flag("--json", flags->json, "findings as JSON on standard output");
     command->footer("Example: cleave check annotated.onnx");
     command->callback([flags] { run_check(*flags); });

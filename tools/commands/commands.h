@@ -14,6 +14,11 @@ namespace cleave::tools {
 void add_run(CLI::App& app, runtime::Drivers& drivers);
 void add_plan(CLI::App& app, runtime::Drivers& drivers);
 void add_inspect(CLI::App& app, runtime::Drivers& drivers);
+void add_why(CLI::App& app, runtime::Drivers& drivers);
+void add_why_not(CLI::App& app, runtime::Drivers& drivers);
+void add_diff(CLI::App& app);
+void add_what_if(CLI::App& app, runtime::Drivers& drivers);
+void add_limits(CLI::App& app, runtime::Drivers& drivers);
 void add_import(CLI::App& app);
 void add_emit(CLI::App& app, runtime::Drivers& drivers);
 void add_export(CLI::App& app, runtime::Drivers& drivers);
@@ -25,5 +30,9 @@ void add_doctor(CLI::App& app, runtime::Drivers& drivers);
 void add_cache(CLI::App& app);
 void add_serve(CLI::App& app, runtime::Drivers& drivers);
 void add_chat(CLI::App& app, runtime::Drivers& drivers);
+// Of the commands that are in `app` when theirs is carried out.
+void add_completion(CLI::App& app);
+void add_man(CLI::App& app);
+void add_help(CLI::App& app);  // tools/cli/arguments.h carries it out
 
 }  // namespace cleave::tools

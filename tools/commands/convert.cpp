@@ -38,12 +38,14 @@ void add_convert(CLI::App& app) {
         "convert", "write the ONNX file of a Hugging Face folder; its weights stay where they are");
     command->add_option("FOLDER", flags->folder, "with config.json and .safetensors files")
         ->required();
-    command->add_option("-o,--output", flags->options.output,
-                        "an .onnx file, or a folder for model.onnx (default: FOLDER/model.onnx)");
+    command
+        ->add_option("-o,--output", flags->options.output,
+                     "an .onnx file, or a folder for model.onnx (default: FOLDER/model.onnx)")
+        ->type_name("PATH");
     command
         ->add_option("--form", flags->form,
                      "whose operators: attention (opset 23), decomposed (opset 17), gqa (ONNX "
-                     "Runtime's GroupQueryAttention)")
+                     "Runtime's GroupQueryAttention); default: attention")
         ->check(CLI::IsMember({"attention", "decomposed", "gqa"}));
     command->add_flag("--copy", flags->options.copy,
                       "copy the weights to an output elsewhere; without it they are hard-linked");

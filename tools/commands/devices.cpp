@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -166,8 +165,7 @@ void print_links(const planner::Machine& machine) {
         row.insert(row.end(), cells[from].begin(), cells[from].end());
         table.row(std::move(row));
     }
-    const int all_columns = std::numeric_limits<int>::max();
-    show("\n{}", table.text(all_columns));
+    show("\n{}", table.text(0));
     for (const auto& [kind, latency] : latencies)
         show("latency of {}: {}{}\n", planner::link_kind_name(kind),
              planner::time_text(latency.first),
@@ -268,8 +266,30 @@ planner::Machine measure(const DevicesArguments& flags) {
     return machine;
 }
 
+// Of a run on several hosts: every rank measures its own, one after the other, as several may be
+// on one machine; what they then say of their devices has these rates.
+void measure_hosts(const DevicesArguments& flags) {
+    DevicesArguments own = flags;
+    own.plan.devices.clear();
+    own.output.clear();
+    runtime::HostJob& job = *host_job();
+    for (int r = 0; r < job.size(); ++r) {
+        std::string objection;
+        if (r == job.rank()) try {
+                measure(own);
+            } catch (const Cancelled&) {
+                throw;
+            } catch (const Error& error) {
+                objection = error.what();
+            }
+        job.vote(objection);
+    }
+}
+
 void run_devices(const DevicesArguments& flags) {
     if (flags.catalogue) return print_catalogue(flags.json);
+    const bool on_hosts = flags.measure && host_job();
+    if (on_hosts) measure_hosts(flags);
     if (follows({}, flags.drivers)) return;
     PlanFlags plan = flags.plan;
     if (!host_job() && plan.devices.empty() && plan.machine_file.empty()) {
@@ -277,10 +297,10 @@ void run_devices(const DevicesArguments& flags) {
         plan.devices = gpus.empty() ? "host" : gpus + ",host";
     }
     planner::Machine machine =
-        flags.measure ? measure(flags) : machine_from_flags(plan, {}, flags.drivers);
+        flags.measure && !on_hosts ? measure(flags) : machine_from_flags(plan, {}, flags.drivers);
     std::vector<std::string> chosen_by;
     std::vector<Absent> absent = absent_kinds(flags.drivers, chosen_by);
-    if (!flags.output.empty() && !flags.measure) {
+    if (!flags.output.empty() && (!flags.measure || on_hosts)) {
         std::string json = planner::machine_to_json(machine) + "\n";
         write_file("-o", flags.output, json);
     }
@@ -296,15 +316,22 @@ void add_devices(CLI::App& app, runtime::Drivers& drivers) {
     auto flags = std::make_shared<DevicesArguments>(DevicesArguments{.drivers = drivers});
     CLI::App* command = app.add_subcommand(
         "devices", "list devices, links and limits, and what was not found and why");
-    command->add_option("--devices", flags->plan.devices,
-                        "devices to describe; default: those found, host among them");
-    command->add_option("--fabric", flags->plan.fabric,
-                        "what joins the nodes of sim: devices: " + planner::fabric_names());
+    command
+        ->add_option("--devices", flags->plan.devices,
+                     "devices to describe; default: those found, host among them")
+        ->type_name("LIST");
+    command
+        ->add_option("--fabric", flags->plan.fabric,
+                     "what joins the nodes of sim: devices: " + planner::fabric_names())
+        ->type_name("NAME");
     command->add_flag("--catalogue", flags->catalogue,
                       "list the devices, networks and models that are known by name, with sources");
-    command->add_option("--machine", flags->plan.machine_file, "describe a machine file");
-    command->add_option("-o,--output", flags->output,
-                        "write the machine as JSON, to edit and to plan with --machine");
+    command->add_option("--machine", flags->plan.machine_file, "describe a machine file")
+        ->type_name("FILE.json");
+    command
+        ->add_option("-o,--output", flags->output,
+                     "write the machine as JSON, to edit and to plan with --machine")
+        ->type_name("FILE.json");
     command->add_flag(
         "--measure", flags->measure,
         "measure this host with Cleave's own kernels (some seconds, all cores); kept in -o FILE "
@@ -312,7 +339,7 @@ void add_devices(CLI::App& app, runtime::Drivers& drivers) {
         "--machine, or without -o in ~/.config/cleave/host.json, where later commands find it");
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->footer(
-        "Example: cleave devices --devices sim:h100[0-7] -o eight-h100.json\n"
+        "Example: cleave devices --devices 'sim:h100[0-7]' -o eight-h100.json\n"
         "         cleave devices --measure");
     command->callback([flags] { run_devices(*flags); });
 }

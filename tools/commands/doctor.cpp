@@ -313,7 +313,7 @@ void print_finding(const Finding& f) {
 // Long lists of names over several lines, under the first word.
 void print_wrapped(const std::string& label, const std::vector<std::string>& list) {
     constexpr size_t kIndent = 21;
-    const auto width = static_cast<size_t>(std::max(60, terminal_width()));
+    const auto width = static_cast<size_t>(prose_width());
     std::string line = fmt::format("      {:<14}", label);
     for (const std::string& word : list) {
         if (line.size() + 1 + word.size() > width) {

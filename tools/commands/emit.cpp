@@ -14,6 +14,7 @@
 #include "codegen/kernel/program.h"
 #include "codegen/text/stub_writer.h"
 #include "planner/build/choose_tiles.h"
+#include "tools/cli/groups.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
@@ -313,7 +314,8 @@ void add_emit(CLI::App& app, runtime::Drivers& drivers) {
         ->add_option("--gpu-compiler", flags->gpu_compiler,
                      "nvrtc, hiprtc or clang; default: NVRTC for sm_*, for gfx* hipRTC where it "
                      "is found and knows the arch, else Clang")
-        ->check(CLI::IsMember({"nvrtc", "hiprtc", "clang"}));
+        ->check(CLI::IsMember({"nvrtc", "hiprtc", "clang"}))
+        ->group(kForExperts);
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->add_flag("--no-source", flags->no_source, "leave the sources out");
     command->footer("Example: cleave emit models/bundled --devices host --compile --no-source");

@@ -75,13 +75,15 @@ void add_export(CLI::App& app, runtime::Drivers& drivers) {
         app.add_subcommand("export", "the plan in the form that another tool reads");
     add_model_flags(*command, flags->model);
     add_plan_flags(*command, flags->plan);
-    command->add_option("--format", flags->format, format_help())->required();
-    command->add_option("-o,--output", flags->output,
-                        "folder for the files and manifest.json; without it, a format of one file "
-                        "is printed");
+    command->add_option("--format", flags->format, format_help())->type_name("NAME")->required();
+    command
+        ->add_option("-o,--output", flags->output,
+                     "folder for the files and manifest.json; without it, a format of one file "
+                     "is printed")
+        ->type_name("DIR");
     command->add_flag("--json", flags->json, "the manifest on standard output");
     command->footer(
-        "Example: cleave export llama-3-8b --devices sim:h100[0-3] --format dot -o out");
+        "Example: cleave export llama-3-8b --devices 'sim:h100[0-3]' --format dot -o out");
     command->callback([flags] { run_export(*flags); });
 }
 

@@ -220,7 +220,7 @@ std::string join_counts(const std::map<std::string, int64_t>& counts) {
 void print_line(const std::string& label, const std::string& text) {
     if (text.empty()) return;
     constexpr size_t kIndent = 15;
-    const size_t width = static_cast<size_t>(std::max(60, terminal_width())) - kIndent;
+    const size_t width = static_cast<size_t>(prose_width()) - kIndent;
     std::string head = fmt::format("  {} ", dim(fmt::format("{:<12}", label)));
     for (size_t at = 0; at < text.size();) {
         size_t end = text.size();

@@ -6,8 +6,8 @@
 
 #include "models/onnx_writer.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/suggest.h"
 #include "tools/cli/options.h"
-#include "tools/cli/suggest.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -52,14 +52,20 @@ void add_model(CLI::App& app) {
     auto flags = std::make_shared<ModelArguments>();
     CLI::App* command = app.add_subcommand("model", "write an ONNX Llama of a shape");
     command->add_option("SHAPE", flags->shape, "a shape name or a config.json")->required();
-    command->add_option("-o,--output", flags->directory, "folder to write to")->required();
-    command->add_option("--weights", flags->weights, "random, or none (structure only)")
-        ->check(CLI::IsMember({"none", "random"}));
-    command->add_option("--dtype", flags->dtype, "f32, f16 or bf16");
-    command->add_option("--seed", flags->seed, "of the random weights");
+    command->add_option("-o,--output", flags->directory, "folder to write to")
+        ->type_name("DIR")
+        ->required();
     command
-        ->add_option("--form", flags->form,
-                     "whose operators: decomposed (opset 17), attention (opset 23), gqa, functions")
+        ->add_option("--weights", flags->weights,
+                     "random, or none (structure only); default: random")
+        ->check(CLI::IsMember({"none", "random"}));
+    command->add_option("--dtype", flags->dtype, "f32, f16 or bf16; default: f32");
+    command->add_option("--seed", flags->seed, "of the random weights; default: 0");
+    command
+        ->add_option(
+            "--form", flags->form,
+            "whose operators: decomposed (opset 17), attention (opset 23), gqa, functions; "
+            "default: decomposed")
         ->check(CLI::IsMember({"decomposed", "attention", "gqa", "functions"}));
     command->footer("Example: cleave model llama-110m -o /tmp/llama-110m --dtype f32");
     command->callback([flags] { run_model(*flags); });

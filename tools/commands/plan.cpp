@@ -10,12 +10,16 @@
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/forecast.h"
+#include "tools/cli/csv_flags.h"
 #include "tools/cli/files.h"
+#include "tools/cli/groups.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/serving.h"
+#include "tools/commands/sweeping.h"
 
 namespace cleave::tools {
 namespace {
@@ -32,6 +36,8 @@ struct PlanArguments {
     bool contiguous = false, non_contiguous = false;
     double time_limit = 10.0;  // seconds, of the non-contiguous search
     ServeFlags serve;
+    std::vector<std::string> sweep;
+    CsvFlags csv;
 };
 
 void plan_cost_graph_file(const PlanArguments& flags) {
@@ -59,7 +65,30 @@ void print_pass(const planner::PassNote& note) {
         note.proved ? ", proved" : "");
 }
 
+// Whatever shows one plan says nothing of many.
+void check_sweep_flags(const PlanArguments& flags) {
+    if (flags.sweep.empty()) return;
+    const std::pair<bool, const char*> others[] = {{!flags.output.empty(), "-o"},
+                                                   {flags.all_steps, "--steps"},
+                                                   {flags.pass_times, "--pass-times"},
+                                                   {!flags.serve.trace.empty(), "--serve"},
+                                                   {!flags.cost_graph.empty(), "--cost-graph"}};
+    for (const auto& [given, name] : others)
+        if (given)
+            throw UserError("{} is of one plan, and --sweep makes many; leave one out", name);
+}
+
+void sweep_plans(const PlanArguments& flags) {
+    QuestionFlags question{flags.drivers, flags.model, flags.plan, flags.json};
+    const planner::Sweep sweep = run_sweep(question, axes_from_flags(flags.sweep));
+    if (flags.json) return print_json(sweep_json(sweep));
+    if (flags.csv.given()) write_csv(flags.csv, {{"sweep", sweep_csv(sweep)}});
+    if (flags.csv.given()) return;
+    show_sweep(sweep);
+}
+
 void run_plan(const PlanArguments& flags) {
+    check_sweep_flags(flags);
     if (flags.cost_graph.empty() == flags.model.model.empty())
         throw UserError("plan takes a MODEL or --cost-graph FILE.json, and one of them");
     check_serve_flags(flags.serve, "--serve");
@@ -67,6 +96,8 @@ void run_plan(const PlanArguments& flags) {
         throw UserError("--serve: a cost graph takes no requests; give a MODEL");
     if (!flags.cost_graph.empty() && flags.pass_times)
         throw UserError("--pass-times: a cost graph is not planned by passes; give a MODEL");
+    if (!flags.cost_graph.empty() && flags.csv.given())
+        throw UserError("--csv: a cost graph has no tables; use --json, or give a MODEL");
     if (!flags.cost_graph.empty()) return plan_cost_graph_file(flags);
     if (flags.contiguous || flags.non_contiguous)
         throw UserError(
@@ -74,6 +105,10 @@ void run_plan(const PlanArguments& flags) {
             "contiguous");
     if (flags.json && flags.all_steps)
         throw UserError("--steps shapes the text; --json always has every step");
+    check_csv_flags(flags.csv, flags.json);
+    if (!flags.sweep.empty()) return sweep_plans(flags);
+    if (flags.csv.given() && !flags.serve.trace.empty())
+        throw UserError("--csv: what --serve predicts has no table; leave one out");
     if (follows({}, flags.drivers)) return;
     std::vector<runtime::TraceRequest> trace;
     if (!flags.serve.trace.empty()) trace = trace_from_flag(flags.serve, "--serve");
@@ -96,15 +131,18 @@ void run_plan(const PlanArguments& flags) {
         const runtime::SchedulerOptions options = scheduler_options(flags.serve, plan);
         return show_forecast(plan, runtime::forecast(plan, trace, options), flags.json);
     }
+    if (flags.csv.given()) write_csv(flags.csv, planner::plan_tables(plan));
     if (flags.json) {
-        std::string json = planner::plan_to_json(plan) + '\n';
+        std::string json = planner::plan_to_json(plan, spell_for_command_line) + '\n';
         std::fwrite(json.data(), 1, json.size(), stdout);
         return;
     }
+    if (flags.csv.given()) return;
     planner::TextOptions options;
     options.color = use_color();
     options.all_steps = flags.all_steps;
     options.width = terminal_width();
+    options.spell = spell_for_command_line;
     show("{}", planner::plan_to_text(plan, options));
     if (!flags.output.empty()) say("plan written to {}\n", flags.output);
 }
@@ -116,23 +154,46 @@ void add_plan(CLI::App& app, runtime::Drivers& drivers) {
     CLI::App* command = app.add_subcommand("plan", "decide what runs where, prove it and show it");
     add_model_flags(*command, flags->model, false);
     add_plan_flags(*command, flags->plan);
-    command->add_option("-o,--output", flags->output, "write the plan to FILE.plan");
+    command->add_option("-o,--output", flags->output, "write the plan to FILE.plan")
+        ->type_name("FILE.plan");
     command->add_flag("--json", flags->json, "JSON on standard output");
+    add_csv_flags(*command, flags->csv, {"devices", "steps", "links"});
     command->add_flag("--steps", flags->all_steps, "print every step of both phases");
-    command->add_flag("--pass-times", flags->pass_times,
-                      "print each pass of the planner with its time on standard error");
+    command
+        ->add_flag("--pass-times", flags->pass_times,
+                   "print each pass of the planner with its time on standard error")
+        ->group(kForExperts);
     add_serve_flags(*command, flags->serve, "--serve", "predict how the plan serves requests");
-    command->add_option("--cost-graph", flags->cost_graph,
-                        "plan a bare graph of costs (JSON) instead of a model");
+    command
+        ->add_option(
+            "--sweep", flags->sweep,
+            "plan each combination, as a table; may be repeated; axes are " + planner::sweep_axes())
+        ->type_name("AXIS=VALUE,...")
+        ->allow_extra_args(false)
+        ->group(kPlanGroup);
+    command
+        ->add_option("--cost-graph", flags->cost_graph,
+                     "plan a bare graph of costs instead of a model")
+        ->type_name("FILE.json")
+        ->group(kForExperts);
     CLI::Option* contiguous =
-        command->add_flag("--contiguous", flags->contiguous,
-                          "of a cost graph: devices in an order that every edge follows");
+        command
+            ->add_flag("--contiguous", flags->contiguous,
+                       "of a cost graph: devices in an order that every edge follows; the "
+                       "default")
+            ->group(kForExperts);
     command->add_flag("--non-contiguous", flags->non_contiguous, "of a cost graph: any assignment")
-        ->excludes(contiguous);
-    command->add_option("--time-limit", flags->time_limit, "seconds of the non-contiguous search")
-        ->check(CLI::PositiveNumber);
+        ->excludes(contiguous)
+        ->group(kForExperts);
+    command
+        ->add_option("--time-limit", flags->time_limit, "of the non-contiguous search; default: 10")
+        ->type_name("SECONDS")
+        ->check(CLI::PositiveNumber)
+        ->group(kForExperts);
     command->footer(
-        "Example: cleave plan llama-3-70b --devices sim:h100[0-3] --objective throughput");
+        "Example: cleave plan llama-3-70b --devices 'sim:h100[0-3]' --objective throughput\n"
+        "         cleave plan llama-3-70b --devices 'sim:h100[0-7]' --sweep devices=1,2,4,8 "
+        "--sweep batch=1,16,64");
     command->callback([flags] { run_plan(*flags); });
 }
 

@@ -10,6 +10,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/session/session.h"
+#include "tools/cli/groups.h"
 #include "tools/cli/npy.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
@@ -77,6 +78,20 @@ void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& p
         show("{} {} [{}]{}\n", o["name"].get<std::string>(), o["dtype"].get<std::string>(),
              fmt::join(o["shape"].get<std::vector<int64_t>>(), ", "),
              o.contains("file") ? " -> " + o["file"].get<std::string>() : "");
+}
+
+void add_tensor_flags(CLI::App& command, TensorFlags& flags) {
+    command
+        .add_option("--tensor", flags.tensors,
+                    "an input of a graph that is no language model; repeated")
+        ->type_name("NAME=FILE.npy")
+        ->allow_extra_args(false)
+        ->group(kForExperts);
+    command
+        .add_option("--output-dir", flags.output_dir,
+                    "folder for such a graph's outputs, NAME.npy each")
+        ->type_name("DIR")
+        ->group(kForExperts);
 }
 
 }  // namespace cleave::tools

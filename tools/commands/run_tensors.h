@@ -17,6 +17,8 @@ struct TensorFlags {
     bool given() const { return !tensors.empty() || !output_dir.empty(); }
 };
 
+void add_tensor_flags(CLI::App& command, TensorFlags& flags);
+
 bool takes_tensors(const importer::Graph& graph);
 
 void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& plan,

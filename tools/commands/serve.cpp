@@ -13,11 +13,15 @@
 
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/groups.h"
 #include "tools/cli/hosts.h"
+#include "tools/cli/planning.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/serving.h"
 #include "tools/inspect/inspection.h"
+#include "tools/inspect/page_data.h"
 #include "tools/serve/grammar.h"
 #include "tools/serve/server.h"
 
@@ -110,6 +114,10 @@ void raise_descriptor_limit() {
 void run_serve(ServeArguments flags) {
     raise_descriptor_limit();
     if (follows(flags.run, flags.drivers)) return;
+    note_threads(flags.run);
+    flags.server.port = static_cast<uint16_t>(flags.port);
+    // One that cannot be had is told before a model is loaded, which may take minutes.
+    serve::HttpServer(flags.server.host, flags.server.port, {}, {});
     TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "serve", "serve");
     serve::ServedModel served = served_model(flags, text);
     if (!text.model.plan && flags.plan.batch == 0) flags.plan.batch = kDefaultBatch;
@@ -127,8 +135,9 @@ void run_serve(ServeArguments flags) {
     runtime::SessionRunner runner(*session);
     runtime::Engine engine(plan, runner, served.tokenizer, options);
     const EndSignals signals;
-    flags.server.port = static_cast<uint16_t>(flags.port);
-    flags.server.plan_json = [&plan] { return planner::plan_to_json(plan); };
+    flags.server.plan_json = [&plan] {
+        return planner::plan_to_json(plan, spell_for_command_line);
+    };
     flags.server.plan_page = [&plan] { return inspection_page(inspect_plan(plan)); };
     serve::Server server(engine, plan, served, flags.server);
     if (!engine.runs_alone().empty()) say("{}\n", engine.runs_alone());
@@ -160,33 +169,51 @@ void add_serve(CLI::App& app, runtime::Drivers& drivers) {
     CLI::App* command =
         app.add_subcommand("serve", "serve a model over HTTP, behind OpenAI's interface");
     add_model_flags(*command, flags->model);
-    command->add_option("--host", flags->server.host,
-                        "address to listen at; default: 127.0.0.1, this machine alone");
+    command
+        ->add_option("--host", flags->server.host,
+                     "address to listen at; default: 127.0.0.1, this machine alone")
+        ->type_name("ADDRESS")
+        ->group(kServerGroup);
     command->add_option("--port", flags->port, "port; 0: a free one; default: 8080")
-        ->check(whole_number(0, 65535));
+        ->check(whole_number(0, 65535))
+        ->group(kServerGroup);
     command
         ->add_option("--api-key", flags->server.api_key,
                      "every route but /health asks for it; default: $CLEAVE_API_KEY, else none")
-        ->envname("CLEAVE_API_KEY");
-    command->add_option("--name", flags->name,
-                        "the model's name for clients; default: that of its folder");
-    command->add_option(
-        "--tokenizer", flags->tokenizer,
-        "tokenizer.json, tokenizer.model, or their folder; default: beside the model");
+        ->envname("CLEAVE_API_KEY")
+        ->type_name("KEY")
+        ->group(kServerGroup);
+    command
+        ->add_option("--name", flags->name,
+                     "the model's name for clients; default: that of its folder")
+        ->type_name("NAME")
+        ->group(kServerGroup);
+    command
+        ->add_option("--tokenizer", flags->tokenizer,
+                     "tokenizer.json, tokenizer.model, or their folder; default: beside the model")
+        ->type_name("PATH")
+        ->group(kServerGroup);
     command
         ->add_option("--max-queue", flags->max_queue,
                      "requests that wait, before others are told to come again; default: 1024")
-        ->check(whole_number(1, 1 << 20));
+        ->check(whole_number(1, 1 << 20))
+        ->group(kForExperts);
     command
         ->add_option("--drain-seconds", flags->drain_seconds,
                      "after SIGTERM, for requests under way; a second one ends; default: 30")
-        ->check(real_number(0, 86400));
-    command->add_flag("--overcommit", flags->passes.overcommit,
-                      "start requests before their last token has room, and preempt");
+        ->check(real_number(0, 86400))
+        ->group(kForExperts);
+    command
+        ->add_flag("--overcommit", flags->passes.overcommit,
+                   "start requests before their last token has room, and preempt")
+        ->group(kForExperts);
     command
         ->add_option("--pass-ms", flags->passes.pass_ms,
-                     "as many tokens a pass as take so long by the plan's own costs")
-        ->check(real_number(1e-6, 1e6));
+                     "as many tokens a pass as take so long by the plan's own costs; default: "
+                     "--prefill-chunk, at least --batch")
+        ->check(real_number(1e-6, 1e6))
+        ->type_name("MS")
+        ->group(kForExperts);
     add_plan_flags(*command, flags->plan);
     add_run_flags(*command, flags->run);
     command->footer("Example: cleave serve models/bundled --devices host --port 8080");

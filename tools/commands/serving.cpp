@@ -7,11 +7,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/plan/text_table.h"
+#include "planner/view/basis.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/pass_costs.h"
+#include "tools/cli/groups.h"
 #include "tools/cli/options.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/prompts.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 
 namespace cleave::tools {
@@ -108,16 +112,21 @@ std::string report_text(const planner::Plan& plan, const std::vector<const Serve
 void add_serve_flags(CLI::App& app, ServeFlags& flags, const std::string& name,
                      const std::string& does) {
     app.add_option(name, flags.trace,
-                   does + ": a TRACE.csv, or rate=R,prompt=P,output=O[,requests=N][,seed=S]");
+                   does + ": a TRACE.csv, or rate=R,prompt=P,output=O[,requests=N][,seed=S]")
+        ->type_name("TRACE")
+        ->group(kForExperts);
     app.add_flag("--overcommit", flags.overcommit,
                  fmt::format("with {}: start requests before their last token has room, and "
                              "preempt",
-                             name));
+                             name))
+        ->group(kForExperts);
     app.add_option("--pass-ms", flags.pass_ms,
                    fmt::format("with {}: as many tokens a pass as take so long by the plan's own "
                                "costs",
                                name))
-        ->check(real_number(1e-6, kMostPassMs));
+        ->check(real_number(1e-6, kMostPassMs))
+        ->type_name("MS")
+        ->group(kForExperts);
 }
 
 void check_serve_flags(const ServeFlags& flags, const std::string& name) {
@@ -196,19 +205,38 @@ planner::Plan plan_text_model(TextModel& text, const ModelFlags& model, const Pl
     return made;
 }
 
+namespace {
+
+// What the plan's costs rest on.
+std::string basis_text(const planner::Plan& plan) {
+    std::string text;
+    for (const std::string& line : planner::basis_lines(plan, spell_for_command_line))
+        text += fmt::format("  {:<10}{}\n", text.empty() ? "rests on" : "",
+                            planner::wrapped(line, 12, terminal_width()));
+    return text;
+}
+
+Json basis_list(const planner::Plan& plan) {
+    return Json::parse(planner::basis_json(plan, spell_for_command_line));
+}
+
+}  // namespace
+
 void show_forecast(const planner::Plan& plan, const ServeReport& predicted, bool json) {
-    if (!json) return show("{}", report_text(plan, {&predicted}));
+    if (!json) return show("{}{}", report_text(plan, {&predicted}), basis_text(plan));
     Json result{{"model", plan.graph.name}};
     result.update(report_json(predicted));
+    result["basis"] = basis_list(plan);
     show("{}\n", result.dump(2));
 }
 
 void show_replay(const planner::Plan& plan, const ServeReport& predicted,
                  const ServeReport& measured, bool json) {
-    if (!json) return show("{}", report_text(plan, {&predicted, &measured}));
+    if (!json) return show("{}{}", report_text(plan, {&predicted, &measured}), basis_text(plan));
     show("{}\n", Json{{"model", plan.graph.name},
                       {"predicted", report_json(predicted)},
-                      {"measured", report_json(measured)}}
+                      {"measured", report_json(measured)},
+                      {"basis", basis_list(plan)}}
                      .dump(2));
 }
 

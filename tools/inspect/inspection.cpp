@@ -260,6 +260,36 @@ std::vector<DeviceTime> times(const Plan& plan, bool is_prefill, int64_t& pass_n
     return times;
 }
 
+// The place of a kernel's text; programs of one arch share their kernels' names.
+int text_of(const codegen::Program& program, const codegen::Kernel& kernel,
+            std::map<std::pair<std::string, std::string>, int>& known,
+            std::vector<KernelText>& texts) {
+    auto [found, fresh] =
+        known.try_emplace({program.arch, kernel.name}, static_cast<int>(texts.size()));
+    if (fresh) texts.push_back({kernel.name, program.arch, kernel.source, kernel.tile});
+    return found->second;
+}
+
+// Which text each step of the device is computed by: of several launches the last one's.
+void add_texts(const codegen::Program& program, bool is_prefill,
+               std::map<std::pair<std::string, std::string>, int>& known, Inspection& out) {
+    for (const codegen::Instruction& i : is_prefill ? program.prefill : program.decode)
+        if (i.step.valid())
+            out.step_texts[is_prefill][i.step.index()] =
+                text_of(program, program.kernels[static_cast<size_t>(i.kernel)], known, out.texts);
+}
+
+// The last names of the projections that a step computes, "q_proj" of "layers.3.q_proj", each once.
+void add_operators(const Plan& plan, const Compute& compute, std::vector<std::string>& names) {
+    for (const OpId id : compute.ops) {
+        const importer::Op& op = plan.graph.op(id);
+        if (op.kind != importer::OpKind::kLinear) continue;
+        std::string name = op.name.substr(op.name.rfind('.') + 1);
+        if (std::find(names.begin(), names.end(), name) == names.end())
+            names.push_back(std::move(name));
+    }
+}
+
 // The kernels of one device's Program, with the facts that its steps have of each launch.
 void add_kernels(const Plan& plan, DeviceId device, bool is_prefill,
                  const codegen::Program& program, std::vector<KernelUse>& out) {
@@ -296,6 +326,7 @@ void add_kernels(const Plan& plan, DeviceId device, bool is_prefill,
         ++use.launches;
         if (!i.step.valid()) continue;
         const Step& step = phase.steps[i.step.index()];
+        if (const Compute* compute = step.compute()) add_operators(plan, *compute, use.operators);
         // What prepares activations leaves the time to the product behind it.
         if (step.compute() && &i != &all.back() && (&i + 1)->step == i.step) continue;
         if (!priced.insert(i.step).second) continue;
@@ -313,11 +344,16 @@ Inspection inspect_plan(const Plan& plan) {
     inspection.memory = Maps(plan).run();
     for (bool is_prefill : {false, true})
         inspection.time[is_prefill] = times(plan, is_prefill, inspection.pass_ns[is_prefill]);
+    for (bool is_prefill : {false, true})
+        inspection.step_texts[is_prefill].assign(plan.phase(is_prefill).steps.size(), -1);
+    std::map<std::pair<std::string, std::string>, int> known;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         try {
             const codegen::Program program = codegen::generate_program(plan, DeviceId(d));
-            for (bool is_prefill : {true, false})
+            for (bool is_prefill : {true, false}) {
                 add_kernels(plan, DeviceId(d), is_prefill, program, inspection.kernels);
+                add_texts(program, is_prefill, known, inspection);
+            }
         } catch (const UserError& error) {
             // What cannot be compiled can be planned, exported and looked at.
             inspection.no_kernels.push_back(fmt::format("{}: {}", plan.machine.devices[d].name,

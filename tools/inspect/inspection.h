@@ -3,15 +3,18 @@
 // is placed on devices, what fills their memory, where a pass spends its time, and the kernels that
 // it launches. In: a sound plan. Out: plain values; the text, the JSON and the page are views of
 // them. Nothing is compiled or run: times are the plan's predictions, kernels those that codegen
-// writes for it.
+// writes for it. With the trace of a run, what that measured is beside them.
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "codegen/kernel/occupancy.h"
 #include "planner/plan/plan.h"
+#include "planner/view/plan_csv.h"
+#include "tools/inspect/measured.h"
 
 namespace cleave::tools {
 
@@ -56,6 +59,7 @@ struct KernelUse {
     bool is_prefill = false;
     std::string name, arch;
     std::vector<std::string> fused;
+    std::vector<std::string> operators;  // its projections' last names: "q_proj", "down_proj"
     int64_t launches = 0;
     int64_t predicted_ns = 0;  // of all launches together; a step of several counts for its first
     int64_t bytes =
@@ -67,6 +71,12 @@ struct KernelUse {
     codegen::Occupancy occupancy;  // of GPUs, without knowledge of registers
 };
 
+// The text of a kernel: once for all devices and steps that launch it.
+struct KernelText {
+    std::string name, arch, source;
+    planner::Tile tile;
+};
+
 struct Inspection {
     const planner::Plan* plan = nullptr;  // not owned
     std::vector<LayerRun> layers;
@@ -75,6 +85,9 @@ struct Inspection {
     std::array<std::vector<DeviceTime>, 2> time;  // decode, prefill; by device
     std::vector<KernelUse> kernels;       // by device, prefill first, in order of first launch
     std::vector<std::string> no_kernels;  // devices without, and why: "sim:x: ..."
+    std::vector<KernelText> texts;        // in order of first use
+    std::array<std::vector<int>, 2> step_texts;  // decode, prefill; by step: of texts, -1: none
+    std::optional<Measured> measured;            // of a run of the plan, where there is a trace
 };
 
 // The plan must outlive the result.
@@ -83,8 +96,12 @@ Inspection inspect_plan(const planner::Plan& plan);
 // Columns of at most `width` characters.
 std::string inspection_text(const Inspection& inspection, int width, bool color);
 // Schema tools/schema/inspect.schema.json.
-std::string inspection_json(const Inspection& inspection, int indent = 2);  // -1: one line
+std::string inspection_json(const Inspection& inspection, int indent = 2,  // -1: one line
+                            const Inspection* against = nullptr);
 // One HTML page that needs nothing beside it: no script, style or font from elsewhere.
 std::string inspection_page(const Inspection& inspection);
+// "layers", "memory", "kernels", the plan's own tables, and with a trace "measured" and
+// "differences", as CSV.
+std::vector<planner::NamedTable> inspection_tables(const Inspection& inspection);
 
 }  // namespace cleave::tools

@@ -3,6 +3,7 @@
 
 #include "planner/plan/plan_queries.h"
 #include "planner/view/plan_text.h"
+#include "tools/cli/spelling.h"
 #include "tools/inspect/inspection.h"
 #include "tools/inspect/inspection_tree.h"
 
@@ -89,6 +90,7 @@ Json kernels_json(const Inspection& inspection) {
                   {"arch", k.arch},
                   {"phase", k.is_prefill ? "prefill" : "decode"},
                   {"fused", k.fused},
+                  {"operators", k.operators},
                   {"launches", k.launches},
                   {"predicted_us", us(k.predicted_ns)},
                   {"bytes", k.bytes},
@@ -109,19 +111,22 @@ Json kernels_json(const Inspection& inspection) {
 
 Json inspection_tree(const Inspection& inspection) {
     Json json;
-    json["plan"] = Json::parse(plan_to_json(*inspection.plan));
+    json["plan"] = Json::parse(plan_to_json(*inspection.plan, spell_for_command_line));
     json["layers"] = layers_json(inspection);
     json["memory"] = memory_json(inspection);
     json["passes"] = passes_json(inspection);
     json["kernels"] = kernels_json(inspection);
     json["without_kernels"] = inspection.no_kernels;
+    if (inspection.measured)
+        json["measured"] = measured_json(*inspection.plan, *inspection.measured);
     return json;
 }
 
-std::string inspection_json(const Inspection& inspection, int indent) {
+std::string inspection_json(const Inspection& inspection, int indent, const Inspection* against) {
+    Json tree = inspection_tree(inspection);
+    if (against) tree["against"] = inspection_tree(*against);
     // Names come from files: what is not UTF-8 in them is replaced, not refused.
-    return inspection_tree(inspection).dump(indent, ' ', false, Json::error_handler_t::replace) +
-           "\n";
+    return tree.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace cleave::tools

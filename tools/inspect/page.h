@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// page.html, embedded at build time (embed_page.cmake): nothing is looked up at run time.
+// The page of page/, put together and embedded at build time (embed_page.cmake): nothing is looked
+// up at run time.
 #pragma once
 
 #include <string_view>

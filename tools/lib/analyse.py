@@ -34,8 +34,10 @@ FLAGS_OF = {
             "harness",
             "import_fuzzer",
             "json_fuzzer",
+            "mutate_json",
             "mutate_message",
             "plan_fuzzer",
+            "serve_fuzzer",
             "text_fuzzer",
             "weights_fuzzer",
         )

@@ -21,7 +21,7 @@ ORDER = """
 runtime/base
 importer/graph importer/weights importer/onnx
 planner/machine planner/plan planner/metis planner/tiles planner/analysis planner/cost planner/build planner/search
-planner/verify planner planner/cost_graph planner/file planner/view planner/export planner/export/model
+planner/verify planner planner/ask planner/cost_graph planner/file planner/view planner/export planner/export/model
 codegen/templates codegen/kernel codegen/text codegen/lower codegen/host codegen/gpu codegen/compile codegen
 runtime/text runtime/hosts runtime/device runtime/drivers/host runtime/simt runtime/drivers runtime/cards runtime/load
 runtime/exchange runtime/execute runtime/session runtime/generate runtime/engine

@@ -15,27 +15,17 @@ import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-# Of the median and of the 10th and 90th percentile: what predictions had when each was last looked
-# at, rounded outwards. A change of a cost that leaves them is looked at, and they move with it.
-BOUNDS = {
-    "decode b1 1 GPU": (0.95, 1.15, 0.75, 1.75),
-    "tensor parallel b1": (1.0, 1.35, 1.0, 1.95),
-    "pipeline b1": (0.85, 1.4, 0.8, 2.3),
-    "batched decode": (1.2, 1.5, 1.2, 1.5),
-    "batched decode, closed loop": (1.0, 1.12, 0.85, 1.35),
-    "batched throughput": (0.9, 1.15, 0.65, 1.45),
-    "throughput, PCIe tensor parallel": (0.7, 0.9, 0.7, 0.9),
-    "prefill": (0.9, 1.25, 0.85, 1.7),
-    "collective in a node": (0.95, 1.2, 0.7, 1.7),
-    "collective in a node, PCIe": (1.0, 3.6, 0.6, 13.0),
-    "collective in a node, NCCL eager": (1.0, 7.0, 1.0, 7.0),
-    "collective across nodes": (0.9, 1.15, 0.9, 7.0),
-    "AMD decode": (1.1, 1.7, 1.1, 1.7),
-    "AMD batched": (1.3, 1.7, 1.2, 1.9),
-    "AMD collective in a node": (0.5, 0.9, 0.4, 1.1),
-    "AMD collective across nodes": (0.9, 1.2, 0.9, 1.25),
-}
+
+def read_bounds():
+    """By class, bounds of the median and of the 10th and 90th percentile: the planner's table."""
+    table = Path(__file__).parents[2] / "planner/cost/published_classes.h"
+    row = re.compile(r'PublishedClass\{"([^"]+)", ([\d.]+), ([\d.]+), ([\d.]+), ([\d.]+)\}')
+    return {m[0]: tuple(map(float, m[1:])) for m in row.findall(table.read_text())}
+
+
+BOUNDS = read_bounds()
 # The networks that the sources name, where these are not the catalogue's.
 FABRICS = [("EFA", "efa")]
 

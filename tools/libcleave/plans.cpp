@@ -9,6 +9,7 @@
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 #include "planner/view/plan_text.h"
+#include "tools/cli/spelling.h"
 #include "tools/libcleave/handles.h"
 
 using namespace cleave;
@@ -156,7 +157,8 @@ cleave_status cleave_plan_to_text(const cleave_plan* plan, char** out) {
 }
 
 cleave_status cleave_plan_to_json(const cleave_plan* plan, char** out) {
-    return guard([&] { needed(out, "out") = copy_text(plan_to_json(plan_of(plan))); });
+    return guard(
+        [&] { needed(out, "out") = copy_text(plan_to_json(plan_of(plan), tools::spell_for_api)); });
 }
 
 cleave_status cleave_plan_get_info(const cleave_plan* plan, cleave_plan_info* out) {

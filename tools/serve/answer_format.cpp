@@ -106,11 +106,8 @@ Json schema_of(const Json& body, std::string& param) {
     return *schema;
 }
 
-// What would end an answer before it is whole, or never.
+// What would have an answer go on where it is whole.
 void check_whole(const Json& body, const std::string& param) {
-    if (field(body, "stop"))
-        refuse("stop",
-               fmt::format("stop: an answer of {} ends where it is whole: leave it out", param));
     if (flag(body, "ignore_eos", false))
         refuse(
             "ignore_eos",
@@ -124,6 +121,7 @@ void set_answer_format(const Json& body, const ServedModel& model, ApiCall& call
     for (const char* name : {"tools", "tool_choice"})
         if (!call.is_chat && field(body, name))
             refuse(name, fmt::format("{}: goes with chats alone", name));
+    flag(body, "parallel_tool_calls", true);  // an answer has one call at most
     std::string param;
     const Json schema = schema_of(body, param);
     std::vector<Tool> tools = tools_of(body);

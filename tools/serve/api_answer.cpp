@@ -6,13 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "tools/serve/text_routes.h"
+
 namespace cleave::serve {
 namespace {
-
-// Texts of tokens may be parts of characters.
-std::string dump(const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 Json bytes_json(const std::string& text) {
     Json bytes = Json::array();
@@ -30,15 +27,18 @@ ApiAnswer::ApiAnswer(const ApiCall& call, const ServedModel& model, std::string 
       echo_(call.echo),
       has_logprobs_(call.logprobs.has_value()),
       calls_tools_(call.calls_tools),
-      copies_(call.copies),
       model_(model),
       id_(std::move(id)),
       created_(std::time(nullptr)),
       reply_(std::move(reply)),
-      choices_(call.requests.size() * static_cast<size_t>(call.copies)),
       open_requests_(call.requests.size()) {
-    for (const runtime::EngineRequest& request : call.requests)
-        prompts_.push_back({request.prompt, {}, false});
+    size_t choices = 0;
+    for (const runtime::EngineRequest& request : call.requests) {
+        const auto copies = static_cast<size_t>(request.copies);
+        requests_.push_back({choices, copies, request.prompt, {}, false, request.first_copy == 0});
+        choices += copies;
+    }
+    choices_.resize(choices);
 }
 
 std::string ApiAnswer::token_text(int32_t id, bool skip_special) const {
@@ -141,27 +141,28 @@ Json ApiAnswer::choice_json(size_t index, const Content& content, const Json& lo
     else
         json[stream_ ? "delta" : "message"] = message_json(index, content, !finish.empty());
     json["logprobs"] = logprobs;
-    const bool is_call = finish == "stop" && choices_[index].reader;
+    // One that a stop text cut ends as a text does.
+    const auto& reader = choices_[index].reader;
+    const bool is_call = finish == "stop" && reader && reader->is_whole();
     json["finish_reason"] = finish.empty() ? Json() : Json(is_call ? "tool_calls" : finish);
     return json;
 }
 
 // The prompt itself, before the text of each copy.
-void ApiAnswer::add_prompt(size_t prompt) {
-    const Prompt& told = prompts_[prompt];
-    const std::string text = model_.tokenizer->decode(told.ids);
-    for (int64_t copy = 0; copy < copies_; ++copy) {
-        const size_t index = prompt * static_cast<size_t>(copies_) + static_cast<size_t>(copy);
+void ApiAnswer::add_prompt(const Request& request) {
+    const std::string text = model_.tokenizer->decode(request.prompt);
+    for (size_t copy = 0; copy < request.copies; ++copy) {
+        const size_t index = request.first_choice + copy;
         Choice& choice = choices_[index];
         Json logprobs;
         if (has_logprobs_) {
             // Nothing is before the first token that would make it likely.
             runtime::TokenLogprobs first;
-            first.chosen.id = told.ids.front();
+            first.chosen.id = request.prompt.front();
             logprobs = logprobs_json(choice, {first});
             logprobs["token_logprobs"][0] = nullptr;
             logprobs["top_logprobs"][0] = nullptr;
-            const Json rest = logprobs_json(choice, told.logprobs);
+            const Json rest = logprobs_json(choice, request.logprobs);
             for (const auto& [key, list] : rest.items())
                 logprobs[key].insert(logprobs[key].end(), list.begin(), list.end());
         }
@@ -206,7 +207,7 @@ void ApiAnswer::add_piece(size_t index, const std::string& text,
     }
 }
 
-void ApiAnswer::take(size_t prompt, const runtime::EngineEvent& event) {
+void ApiAnswer::take(size_t request, const runtime::EngineEvent& event) {
     const std::scoped_lock lock(mutex_);
     if (has_ended_) return;
     if (event.finish == runtime::FinishReason::kFault ||
@@ -217,17 +218,18 @@ void ApiAnswer::take(size_t prompt, const runtime::EngineEvent& event) {
                             : "the request was cancelled: the server is ending";
         return fail_locked(error);
     }
-    Prompt& told = prompts_[prompt];
+    Request& told = requests_[request];
     told.logprobs.insert(told.logprobs.end(), event.prompt_logprobs.begin(),
                          event.prompt_logprobs.end());
     if (event.tokens.empty() && !event.finish) return;
-    if (echo_ && !std::exchange(told.is_told, true)) add_prompt(prompt);
-    const size_t index = prompt * static_cast<size_t>(copies_) + static_cast<size_t>(event.copy);
-    add_piece(index, event.text, event.logprobs,
+    if (echo_ && !std::exchange(told.is_told, true)) add_prompt(told);
+    add_piece(told.first_choice + static_cast<size_t>(event.copy), event.text, event.logprobs,
               event.finish ? std::string(runtime::finish_reason_name(*event.finish)) : "");
     if (!event.ends_request) return;
-    usage_.prompt_tokens += event.usage.prompt_tokens;
-    usage_.cached_tokens += event.usage.cached_tokens;
+    if (told.counts_prompt) {
+        usage_.prompt_tokens += event.usage.prompt_tokens;
+        usage_.cached_tokens += event.usage.cached_tokens;
+    }
     usage_.new_tokens += event.usage.new_tokens;
     if (--open_requests_ == 0) end();
 }
@@ -250,7 +252,7 @@ void ApiAnswer::end() {
         whole["choices"].push_back(choice_json(i, {choices_[i].text, choices_[i].call},
                                                choices_[i].logprobs, choices_[i].finish));
     whole["usage"] = usage_json();
-    reply_->send({200, "application/json", dump(whole), 0, ""});
+    reply_->send({200, "application/json", dump_json(whole), 0, ""});
 }
 
 void ApiAnswer::fail(const ApiError& error) {
@@ -262,15 +264,15 @@ void ApiAnswer::fail(const ApiError& error) {
 void ApiAnswer::fail_locked(const ApiError& error) {
     has_ended_ = true;
     if (!has_streamed_)
-        return reply_->send(
-            {error.status, "application/json", dump(error_json(error)), error.retry_after, ""});
-    reply_->write("data: " + dump(error_json(error)) + "\n\n");
+        return reply_->send({error.status, "application/json", dump_json(error_json(error)),
+                             error.retry_after, ""});
+    reply_->write("data: " + dump_json(error_json(error)) + "\n\n");
     reply_->finish();
 }
 
 void ApiAnswer::stream(const Json& piece) {
     has_streamed_ = true;
-    reply_->write("data: " + dump(piece) + "\n\n");
+    reply_->write("data: " + dump_json(piece) + "\n\n");
 }
 
 }  // namespace cleave::serve

@@ -23,8 +23,8 @@ public:
     ApiAnswer(const ApiCall& call, const ServedModel& model, std::string id,
               std::shared_ptr<HttpReply> reply);
 
-    // An event of the call's request number `prompt`.
-    void take(size_t prompt, const runtime::EngineEvent& event);
+    // An event of the call's request number `request`.
+    void take(size_t request, const runtime::EngineEvent& event);
     // In place of all that is still to come.
     void fail(const ApiError& error);
 
@@ -41,11 +41,14 @@ private:
         std::optional<ToolCallReader> reader;
         ToolCallReader::Piece call;
     };
-    // Of an echo.
-    struct Prompt {
-        std::vector<int32_t> ids;
+    // Of the call.
+    struct Request {
+        size_t first_choice = 0, copies = 1;
+        // Of an echo.
+        std::vector<int32_t> prompt;
         std::vector<runtime::TokenLogprobs> logprobs;  // from its second token on
         bool is_told = false;
+        bool counts_prompt = true;  // in the usage: the first of a prompt
     };
     // What a piece of an answer, or a whole one, has: text, or a part of a call.
     struct Content {
@@ -57,7 +60,7 @@ private:
     Json message_json(size_t index, const Content& content, bool is_last);
     Content content_of(Choice& choice, const std::string& text) const;
     Json logprobs_json(Choice& choice, const std::vector<runtime::TokenLogprobs>& tokens) const;
-    void add_prompt(size_t prompt);
+    void add_prompt(const Request& request);
     void add_piece(size_t index, const std::string& text,
                    const std::vector<runtime::TokenLogprobs>& logprobs, const std::string& finish);
     std::string token_text(int32_t id, bool skip_special) const;
@@ -69,14 +72,13 @@ private:
 
     const bool is_chat_, stream_, include_usage_, echo_, has_logprobs_;
     const ToolCalls calls_tools_;
-    const int64_t copies_;
     const ServedModel& model_;
     const std::string id_;
     const int64_t created_;
     const std::shared_ptr<HttpReply> reply_;
 
     std::mutex mutex_;
-    std::vector<Prompt> prompts_;
+    std::vector<Request> requests_;
     std::vector<Choice> choices_;
     size_t open_requests_;
     bool has_streamed_ = false, has_ended_ = false;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/serve/api_calls.h"
 
-#include <array>
+#include <algorithm>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include "tools/cli/spelling.h"
 #include "tools/serve/answer_format.h"
 #include "tools/serve/fields.h"
+#include "tools/serve/known_fields.h"
 
 namespace cleave::serve {
 namespace {
@@ -74,37 +76,10 @@ std::vector<std::string> stops_of(const Json& body) {
     return stops;
 }
 
-// What would change the answer, and is not done.
-void refuse_unsupported(const Json& body) {
-    const auto given = [&](const char* name) {
-        const Json* value = field(body, name);
-        return value && !((value->is_array() || value->is_object()) && value->empty());
-    };
-    for (const char* name :
-         {"functions", "function_call", "suffix", "audio", "prediction", "grammar", "guided_json",
-          "guided_regex", "guided_choice", "guided_grammar"})
-        if (given(name)) refuse(name, fmt::format("{} is not supported: leave it out", name));
-    if (const Json* best = field(body, "best_of"); best && *best != body.value("n", Json(1)))
-        refuse("best_of", "best_of is not supported: leave it out, or give it n's value");
-}
-
-void check_model(const Json& body, const ServedModel& model) {
-    const Json* name = field(body, "model");
-    if (!name) return;
-    if (!name->is_string()) refuse("model", "model: expected a text");
-    if (*name == model.name) return;
-    ApiError error;
-    error.status = 404;
-    error.code = "model_not_found";
-    error.param = "model";
-    error.message = fmt::format("the model {} is not served here; {} is", name->dump(), model.name);
-    throw error;
-}
-
 // What both kinds of calls have in common. The prompts' requests follow.
 ApiCall common_fields(const Json& body, const ServedModel& model) {
     check_model(body, model);
-    refuse_unsupported(body);
+    check_fields(body);
     ApiCall call;
     call.stream = flag(body, "stream", false);
     if (const Json* options = field(body, "stream_options")) {
@@ -115,60 +90,71 @@ ApiCall common_fields(const Json& body, const ServedModel& model) {
     return call;
 }
 
+// Empty where `list` is null.
+std::vector<int32_t> ids_of(const Json* list, const std::string& param) {
+    std::vector<int32_t> ids;
+    if (list && !list->is_array()) refuse(param, param + ": expected a list of token ids");
+    for (const Json& id : list ? *list : Json::array()) {
+        if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
+            refuse(param, param + ": token ids are whole numbers from 0");
+        ids.push_back(id.get<int32_t>());
+    }
+    return ids;
+}
+
 runtime::EngineRequest common_request(const Json& body, const ServedModel& model, ApiCall& call,
                                       uint64_t salt) {
     runtime::EngineRequest request;
     request.sampling = sampling_of(body);
     request.copies = call.copies;
     request.stop_texts = stops_of(body);
-    if (!flag(body, "ignore_eos", false)) request.stop_ids = model.stop_ids;
+    request.stop_ids = ids_of(field(body, "stop_token_ids"), "stop_token_ids");
+    if (!flag(body, "ignore_eos", false))
+        request.stop_ids.insert(request.stop_ids.end(), model.stop_ids.begin(),
+                                model.stop_ids.end());
     request.logprobs = call.logprobs;
     request.salt = salt;
     set_answer_format(body, model, call, request);
     return request;
 }
 
-std::vector<int32_t> ids_of(const Json& list) {
-    std::vector<int32_t> ids;
-    for (const Json& id : list) {
-        if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > INT32_MAX)
-            refuse("prompt", "prompt: token ids are whole numbers from 0");
-        ids.push_back(id.get<int32_t>());
-    }
-    return ids;
-}
-
 std::vector<std::vector<int32_t>> prompts_of(const Json& body, const ServedModel& model) {
     const Json* prompt = field(body, "prompt");
     if (!prompt) refuse("prompt", "prompt is missing: a text, a list of texts, or token ids");
+    const bool adds_special = flag(body, "add_special_tokens", true);
     const auto encode = [&](const Json& text) {
-        return model.tokenizer->encode(text.get_ref<const std::string&>());
+        return model.tokenizer->encode(text.get_ref<const std::string&>(), adds_special);
     };
     if (prompt->is_string()) return {encode(*prompt)};
     if (!prompt->is_array() || prompt->empty() || prompt->size() > (1u << 22))
         refuse("prompt", "prompt: expected a text, a list of texts, or token ids");
-    if (prompt->front().is_number()) return {ids_of(*prompt)};
+    if (prompt->front().is_number()) return {ids_of(prompt, "prompt")};
     if (prompt->size() > kMostPrompts)
         refuse("prompt", fmt::format("prompt: at most {} in one call", kMostPrompts));
     std::vector<std::vector<int32_t>> prompts;
     for (const Json& one : *prompt) {
         if (!one.is_string() && !one.is_array())
             refuse("prompt", "prompt: expected a text, a list of texts, or token ids");
-        prompts.push_back(one.is_string() ? encode(one) : ids_of(one));
+        prompts.push_back(one.is_string() ? encode(one) : ids_of(&one, "prompt"));
     }
     return prompts;
 }
 
-void check_prompt(const std::vector<int32_t>& ids, const ServedModel& model,
+// That it has tokens, and that the context has room for it and the new ones.
+void check_prompt(const std::vector<int32_t>& ids, int64_t new_tokens, const ServedModel& model,
                   const std::string& param) {
     if (ids.empty()) refuse(param, param + ": no tokens; at least one is needed");
     const auto length = static_cast<int64_t>(ids.size());
-    if (length <= model.context) return;
+    if (length + new_tokens <= model.context) return;
     ApiError error;
     error.code = "context_length_exceeded";
-    error.param = param;
+    error.param = length < model.context ? "max_tokens" : param;
     error.message =
-        fmt::format("the prompt's {} tokens exceed the context of {}", length, model.context);
+        length < model.context
+            ? fmt::format("the prompt's {} tokens and {} new ones are {}; the context has {}",
+                          length, new_tokens, length + new_tokens, model.context)
+            : fmt::format("the prompt's {} tokens leave no room in the context of {}", length,
+                          model.context);
     throw error;
 }
 
@@ -199,12 +185,41 @@ Json error_json(const ApiError& error) {
 
 Json parse_body(std::string_view body) {
     try {
-        Json json = parse_json(body, "the body");
+        Json json = parse_ordered_json(body, "the body");
         if (!json.is_object()) refuse("", "the body: expected a JSON object");
         return json;
     } catch (const UserError& error) {
         refuse("", error.what());
     }
+}
+
+void check_model(const Json& body, const ServedModel& model) {
+    const Json* name = field(body, "model");
+    if (!name) return;
+    if (!name->is_string()) refuse("model", "model: expected a text");
+    if (*name == model.name) return;
+    ApiError error;
+    error.status = 404;
+    error.code = "model_not_found";
+    error.param = "model";
+    error.message = fmt::format("the model {} is not served here; {} is", name->dump(), model.name);
+    throw error;
+}
+
+void split_copies(ApiCall& call, const runtime::EngineLimits& limits) {
+    std::vector<runtime::EngineRequest> parts;
+    for (runtime::EngineRequest& request : call.requests) {
+        const auto prompt = static_cast<int64_t>(request.prompt.size());
+        const int64_t tokens = std::min(limits.context, prompt + request.max_new_tokens);
+        const int64_t fitting = (limits.num_blocks - 1) / planner::kv_blocks(tokens);
+        const int64_t most = std::max<int64_t>(1, std::min(limits.slots, fitting));
+        for (int64_t first = 0; first < request.copies; first += most) {
+            runtime::EngineRequest& part = parts.emplace_back(request);
+            part.first_copy = first;
+            part.copies = std::min(most, request.copies - first);
+        }
+    }
+    call.requests = std::move(parts);
 }
 
 ApiCall parse_completion(std::string_view text, const ServedModel& model, uint64_t salt) {
@@ -222,7 +237,7 @@ ApiCall parse_completion(std::string_view text, const ServedModel& model, uint64
         if (call.echo) request.prompt_logprobs = call.logprobs;
         request.max_new_tokens = tokens;
         for (std::vector<int32_t>& prompt : prompts_of(body, model)) {
-            check_prompt(prompt, model, "prompt");
+            check_prompt(prompt, tokens, model, "prompt");
             request.prompt = std::move(prompt);
             call.requests.push_back(request);
         }
@@ -246,7 +261,7 @@ void read_arguments(Json& message) {
         if (!fits) refuse("messages", expected);
         Json& arguments = call["function"]["arguments"];
         if (arguments.is_string())
-            arguments = parse_json(arguments.get<std::string>(), "arguments of tool_calls");
+            arguments = parse_ordered_json(arguments.get<std::string>(), "arguments of tool_calls");
         if (!arguments.is_object()) refuse("messages", expected);
     }
 }
@@ -307,18 +322,22 @@ ApiCall parse_chat(std::string_view text, const ServedModel& model, uint64_t sal
         const Json body = parse_body(text);
         ApiCall call = common_fields(body, model);
         call.is_chat = true;
+        if (flag(body, "echo", false)) refuse("echo", "echo: goes with completions alone");
+        if (flag(body, "add_special_tokens", false))
+            refuse("add_special_tokens", "add_special_tokens: a chat's template writes them");
         if (flag(body, "logprobs", false))
             call.logprobs = number(body, "top_logprobs", 0, 0, runtime::kMostTopLogprobs);
         else if (field(body, "top_logprobs"))
             refuse("top_logprobs", "top_logprobs: goes with \"logprobs\": true alone");
         runtime::EngineRequest request = common_request(body, model, call, salt);
         request.prompt = render_chat(body, model).ids;
-        check_prompt(request.prompt, model, "messages");
+        check_prompt(request.prompt, 1, model, "messages");
         const int64_t room = model.context - static_cast<int64_t>(request.prompt.size());
         const std::string limit =
             field(body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
         request.max_new_tokens =
             number<int64_t>(body, limit, std::max<int64_t>(1, room), 1, INT32_MAX);
+        check_prompt(request.prompt, request.max_new_tokens, model, "messages");
         call.requests.push_back(std::move(request));
         return call;
     });

@@ -55,8 +55,12 @@ struct ApiCall {
     bool wants_tokens = true;  // false: max_tokens 0, for the prompt's log-probabilities alone
     int64_t copies = 1;
     std::optional<int32_t> logprobs;
-    std::vector<runtime::EngineRequest> requests;  // one for each prompt
+    std::vector<runtime::EngineRequest> requests;  // one for each prompt, or several (split_copies)
 };
+
+// Texts of one prompt that an engine does not run at once become requests of their own, which
+// differ by EngineRequest::first_copy and follow each other.
+void split_copies(ApiCall& call, const runtime::EngineLimits& limits);
 
 // ApiError is thrown; nothing else for anything that a client may send. `salt`: of the client's
 // tenant (EngineRequest::salt).
@@ -69,6 +73,9 @@ struct RenderedChat {
     std::vector<int32_t> ids;
 };
 RenderedChat render_chat(const Json& body, const ServedModel& model);
+
+// ApiError (404) where the body's "model" is another one; without it, it is this one.
+void check_model(const Json& body, const ServedModel& model);
 
 // An object, or an ApiError with line and column.
 Json parse_body(std::string_view body);

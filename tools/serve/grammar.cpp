@@ -116,12 +116,12 @@ xgrammar::Grammar literal(const std::string& text) {
 
 // What the library says against a schema, or leaves out of it, is the client's to mend.
 template <class Make>
-xgrammar::Grammar checked(const std::string& param, Make&& make) {
+auto checked(const std::string& param, Make&& make) {
     ApiError error{.param = param};
     warnings.clear();
     try {
-        xgrammar::Grammar grammar = make();
-        if (warnings.empty()) return grammar;
+        auto made = make();
+        if (warnings.empty()) return made;
         error.message = warnings;
     } catch (const ApiError&) {
         throw;
@@ -212,7 +212,8 @@ Grammars::~Grammars() = default;
 
 runtime::TokenRuleMaker Grammars::json(const Json& schema, const std::string& param) const {
     const xgrammar::Grammar grammar = checked(param, [&] { return grammar_of(schema, param); });
-    const auto compiled = impl_->tables().compiler->CompileGrammar(grammar);
+    Impl::Tables& tables = impl_->tables();
+    const auto compiled = checked(param, [&] { return tables.compiler->CompileGrammar(grammar); });
     return [impl = impl_.get(), compiled] {
         return std::make_unique<GrammarRule>(impl->rule(compiled));
     };
@@ -226,8 +227,9 @@ runtime::TokenRuleMaker Grammars::tool_call(const std::vector<Tool>& tools, bool
                                               grammar_of(tool.parameters, tool.param),
                                               literal(std::string(kToolCallTail))});
         }));
-    const Impl::Tables& tables = impl_->tables();
-    const auto compiled = impl_->tables().compiler->CompileGrammar(xgrammar::Grammar::Union(calls));
+    Impl::Tables& tables = impl_->tables();
+    const auto compiled = checked(
+        "tools", [&] { return tables.compiler->CompileGrammar(xgrammar::Grammar::Union(calls)); });
     return [impl = impl_.get(), compiled, optional,
             &tables]() -> std::unique_ptr<runtime::TokenRule> {
         if (!optional) return std::make_unique<GrammarRule>(impl->rule(compiled));

@@ -29,7 +29,7 @@ struct HttpLimits {
 
 struct HttpRequest {
     std::string method;                 // "GET"
-    std::string path;                   // without the query
+    std::string path;                   // without host and query, not percent-encoded
     std::string authorization, accept;  // the headers' values, empty without one
     std::string body;
 };

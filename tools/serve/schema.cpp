@@ -21,7 +21,8 @@ constexpr int kMostDepth = 32;                 // of schemas in schemas
 constexpr double kMostItems = 1024;            // that minItems and maxItems may name
 constexpr double kMostLength = 4096;           // that minLength and maxLength may name
 constexpr size_t kMostPattern = 512;           // characters
-constexpr int64_t kMostRepeats = 1024;         // that all {m,n} of a pattern may multiply to
+constexpr int64_t kMostRepeats = 128;          // of one {m,n}: the library fails beyond
+constexpr int64_t kMostAllRepeats = 1024;      // that all of a pattern may multiply to
 constexpr double kLargestInteger = 1ll << 53;  // JSON's numbers are doubles to most readers
 
 constexpr std::array<std::string_view, 14> kAnnotations{
@@ -402,10 +403,14 @@ void Keeper::check_pattern(const Json& pattern, const std::string& path) const {
             bound = text[i] == ',' ? 0 : std::min(bound * 10 + (text[i] - '0'), kMostRepeats + 1);
             most = std::max(most, bound);
         }
-        repeats = std::min(repeats * std::max<int64_t>(1, most), kMostRepeats + 1);
+        if (most > kMostRepeats)
+            refuse(path,
+                   fmt::format("more than {} repetitions; minLength and maxLength may say more",
+                               kMostRepeats));
+        repeats = std::min(repeats * std::max<int64_t>(1, most), kMostAllRepeats + 1);
     }
-    if (repeats > kMostRepeats)
-        refuse(path, fmt::format("its repetitions multiply to more than {}", kMostRepeats));
+    if (repeats > kMostAllRepeats)
+        refuse(path, fmt::format("its repetitions multiply to more than {}", kMostAllRepeats));
 }
 
 void Keeper::keep_number(const Json& schema, bool whole, const std::string& path) const {

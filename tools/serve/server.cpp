@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 
@@ -18,6 +19,7 @@
 #include "tools/serve/api_answer.h"
 #include "tools/serve/fields.h"
 #include "tools/serve/metrics.h"
+#include "tools/serve/text_routes.h"
 
 namespace cleave::serve {
 namespace {
@@ -27,20 +29,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kDrainStep{100};
 
 constexpr double kWedgedPasses = 20;
-
-std::string dump(const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-HttpAnswer json_answer(const Json& json, int status = 200) {
-    return {status, "application/json", dump(json), 0, ""};
-}
-
-HttpAnswer error_answer(const ApiError& error) {
-    HttpAnswer answer = json_answer(error_json(error), error.status);
-    answer.retry_after = error.retry_after;
-    return answer;
-}
 
 // Takes as long whatever the first difference is.
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
@@ -58,6 +46,38 @@ ApiError library_error(const std::string& text) {
 
 using Reply = std::shared_ptr<HttpReply>;
 
+enum class Route : uint8_t {
+    kHealth,
+    kMetrics,
+    kModels,
+    kModel,
+    kPlan,
+    kCompletions,
+    kChat,
+    kTokenizerInfo,
+    kTokenize,
+    kDetokenize,
+    kRender
+};
+
+// What `work` throws is the answer.
+template <class Work>
+void answer_or_error(const Reply& reply, const Work& work) {
+    try {
+        work();
+    } catch (const ApiError& error) {
+        reply->send(error_answer(error));
+    } catch (const UserError& error) {
+        reply->send(error_answer(library_error(error.what())));
+    } catch (const nlohmann::json::exception& error) {
+        reply->send(error_answer(library_error(error.what())));
+    } catch (const std::exception& error) {
+        ApiError failure{.status = 500, .type = "server_error"};
+        failure.message = error.what();
+        reply->send(error_answer(failure));
+    }
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -74,15 +94,12 @@ struct Server::Impl {
 
     void handle(HttpRequest request, const Reply& reply);
     std::optional<HttpAnswer> locked_out(const HttpRequest& request) const;
+    void answer_body(Route route, const std::string& body, bool is_page, const Reply& reply);
+    void post_grammar(std::function<void()> work, const Reply& reply);
     void answer_call(ApiCall call, const Reply& reply);
     ApiError refusal(const runtime::EngineAdmission& admission) const;
     int64_t seconds_until_room() const;
     HttpAnswer health() const;
-    HttpAnswer models() const;
-    HttpAnswer tokenizer_info() const;
-    HttpAnswer tokenize(const Json& body) const;
-    HttpAnswer detokenize(const Json& body) const;
-    HttpAnswer render(const Json& body) const;
 
     runtime::Engine& engine;
     const ServedModel& model;
@@ -95,23 +112,13 @@ struct Server::Impl {
     boost::asio::thread_pool readers{2};
     // Those that may ask for a grammar, which takes seconds where a vocabulary is large.
     boost::asio::thread_pool grammar_readers{1};
+    std::atomic<int64_t> waiting_grammars{0};
+    std::atomic<double> grammar_seconds{0};  // of the one before
     std::unique_ptr<HttpServer> http;
 };
 
 namespace {
 
-enum class Route : uint8_t {
-    kHealth,
-    kMetrics,
-    kModels,
-    kPlan,
-    kCompletions,
-    kChat,
-    kTokenizerInfo,
-    kTokenize,
-    kDetokenize,
-    kRender
-};
 struct RouteRow {
     std::string_view method, path;
     Route route;
@@ -120,6 +127,7 @@ constexpr std::array kRoutes{
     RouteRow{"GET", "/health", Route::kHealth},
     RouteRow{"GET", "/metrics", Route::kMetrics},
     RouteRow{"GET", "/v1/models", Route::kModels},
+    RouteRow{"GET", "/v1/models/", Route::kModel},  // and a name
     RouteRow{"GET", "/v1/plan", Route::kPlan},
     RouteRow{"POST", "/v1/completions", Route::kCompletions},
     RouteRow{"POST", "/v1/chat/completions", Route::kChat},
@@ -128,6 +136,32 @@ constexpr std::array kRoutes{
     RouteRow{"POST", "/detokenize", Route::kDetokenize},
     RouteRow{"POST", "/v1/render", Route::kRender},
 };
+
+// Null where there is none. A slash at the end of a path is none.
+const RouteRow* route_of(std::string_view path) {
+    if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+    for (const RouteRow& row : kRoutes)
+        if (row.path == path || (row.path.ends_with('/') && path.starts_with(row.path)))
+            return &row;
+    return nullptr;
+}
+
+// A base URL without /v1, or with it twice, is what most clients have wrong.
+ApiError no_route(const std::string& path) {
+    ApiError error{.status = 404};
+    error.message = fmt::format("no route {}", path);
+    std::vector<std::string_view> paths;
+    for (const RouteRow& row : kRoutes) {
+        if (row.path.ends_with('/')) continue;
+        paths.push_back(row.path);
+        if (path.size() < 2 || (!row.path.ends_with(path) && !path.ends_with(row.path))) continue;
+        error.message +=
+            fmt::format("; did you mean {}? A client's base URL ends with /v1", row.path);
+        return error;
+    }
+    error.message += fmt::format("; there are {}", fmt::join(paths, ", "));
+    return error;
+}
 
 }  // namespace
 
@@ -142,20 +176,16 @@ std::optional<HttpAnswer> Server::Impl::locked_out(const HttpRequest& request) c
 }
 
 void Server::Impl::handle(HttpRequest request, const Reply& reply) {
-    const auto at = std::ranges::find(kRoutes, request.path, &RouteRow::path);
+    const RouteRow* at = route_of(request.path);
     if (std::optional<HttpAnswer> answer = locked_out(request))
         return reply->send(std::move(*answer));
-    if (at == kRoutes.end()) {
-        ApiError error{.status = 404};
-        error.message = fmt::format("no route {}", request.path);
-        return reply->send(error_answer(error));
-    }
+    if (!at) return reply->send(error_answer(no_route(request.path)));
     const bool is_get = request.method == "GET" || request.method == "HEAD";
     if (is_get ? at->method != "GET" : at->method != request.method) {
         ApiError error{.status = 405};
         error.message = fmt::format("{} takes {}", at->path, at->method);
         HttpAnswer answer = error_answer(error);
-        answer.allow = at->method;
+        answer.allow = at->method == "GET" ? "GET, HEAD" : at->method;
         return reply->send(std::move(answer));
     }
     switch (at->route) {
@@ -163,39 +193,56 @@ void Server::Impl::handle(HttpRequest request, const Reply& reply) {
         case Route::kMetrics:
             return reply->send({200, "text/plain; version=0.0.4",
                                 metrics.text(engine.statistics(), http->connections()), 0, ""});
-        case Route::kModels: return reply->send(models());
-        case Route::kTokenizerInfo: return reply->send(tokenizer_info());
+        case Route::kModels: return reply->send(models_answer(model));
+        case Route::kModel:
+            return answer_or_error(reply, [&] {
+                reply->send(model_answer(request.path.substr(at->path.size()), model));
+            });
+        case Route::kTokenizerInfo: return reply->send(tokenizer_info_answer(model));
         default: break;
     }
     const bool is_page = request.accept.find("text/html") != std::string::npos;
     const bool may_hold_answer = request.body.find("\"response_format\"") != std::string::npos ||
                                  request.body.find("\"tools\"") != std::string::npos;
-    boost::asio::thread_pool& pool = may_hold_answer ? grammar_readers : readers;
-    boost::asio::post(pool, [this, is_page, route = at->route, body = std::move(request.body),
-                             reply] {
-        try {
-            switch (route) {
-                case Route::kPlan:
-                    return reply->send(is_page ? HttpAnswer{200, "text/html", options.plan_page()}
-                                               : HttpAnswer{.body = options.plan_json()});
-                case Route::kCompletions:
-                    return answer_call(parse_completion(body, model, 0), reply);
-                case Route::kChat: return answer_call(parse_chat(body, model, 0), reply);
-                case Route::kTokenize: return reply->send(tokenize(parse_body(body)));
-                case Route::kDetokenize: return reply->send(detokenize(parse_body(body)));
-                default: return reply->send(render(parse_body(body)));
-            }
-        } catch (const ApiError& error) {
-            reply->send(error_answer(error));
-        } catch (const UserError& error) {
-            reply->send(error_answer(library_error(error.what())));
-        } catch (const nlohmann::json::exception& error) {
-            reply->send(error_answer(library_error(error.what())));
-        } catch (const std::exception& error) {
-            ApiError failure{.status = 500, .type = "server_error"};
-            failure.message = error.what();
-            reply->send(error_answer(failure));
-        }
+    auto work = [this, is_page, route = at->route, body = std::move(request.body), reply] {
+        answer_or_error(reply, [&] { answer_body(route, body, is_page, reply); });
+    };
+    if (may_hold_answer) return post_grammar(std::move(work), reply);
+    boost::asio::post(readers, std::move(work));
+}
+
+void Server::Impl::answer_body(Route route, const std::string& body, bool is_page,
+                               const Reply& reply) {
+    switch (route) {
+        case Route::kPlan:
+            return reply->send(is_page ? HttpAnswer{200, "text/html", options.plan_page()}
+                                       : HttpAnswer{.body = options.plan_json()});
+        case Route::kCompletions: return answer_call(parse_completion(body, model, 0), reply);
+        case Route::kChat: return answer_call(parse_chat(body, model, 0), reply);
+        case Route::kTokenize: return reply->send(tokenize_answer(parse_body(body), model));
+        case Route::kDetokenize: return reply->send(detokenize_answer(parse_body(body), model));
+        default: return reply->send(render_answer(parse_body(body), model));
+    }
+}
+
+// Not for a client that left while it waited. On the HTTP thread.
+void Server::Impl::post_grammar(std::function<void()> work, const Reply& reply) {
+    const auto waiting = static_cast<int64_t>(waiting_grammars);
+    if (waiting >= options.most_grammars) {
+        ApiError error{.status = 503, .type = "server_error"};
+        error.message = fmt::format("{} calls wait for their grammar; try again", waiting);
+        error.retry_after = std::clamp<int64_t>(
+            std::llround(static_cast<double>(waiting) * grammar_seconds), 1, 120);
+        return reply->send(error_answer(error));
+    }
+    ++waiting_grammars;
+    auto has_left = std::make_shared<std::atomic<bool>>(false);
+    reply->when_gone([has_left] { *has_left = true; });
+    boost::asio::post(grammar_readers, [this, has_left, work = std::move(work)] {
+        const Clock::time_point begin = Clock::now();
+        if (!*has_left) work();
+        grammar_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+        --waiting_grammars;
     });
 }
 
@@ -220,10 +267,7 @@ ApiError Server::Impl::refusal(const runtime::EngineAdmission& admission) const 
 }
 
 void Server::Impl::answer_call(ApiCall call, const Reply& reply) {
-    if (const int64_t slots = engine.limits().slots; call.copies > slots)
-        refuse("n", fmt::format("n: {} texts of one prompt run at once, and this server has room "
-                                "for {} sequences",
-                                call.copies, slots));
+    split_copies(call, engine.limits());
     auto answer = std::make_shared<ApiAnswer>(
         call, model,
         fmt::format("{}-{:08x}{:08x}", call.is_chat ? "chatcmpl" : "cmpl", instance,
@@ -264,64 +308,6 @@ HttpAnswer Server::Impl::health() const {
                         {"fault", now.fault},
                         {"pass_seconds", now.oldest_pass_seconds}},
                        503);
-}
-
-HttpAnswer Server::Impl::models() const {
-    Json row{{"id", model.name},
-             {"object", "model"},
-             {"created", 0},
-             {"owned_by", "cleave"},
-             {"max_model_len", model.context}};
-    return json_answer({{"object", "list"}, {"data", Json::array({row})}});
-}
-
-// What lm-eval asks before it has texts tokenised here; names are tokenizer_config.json's.
-HttpAnswer Server::Impl::tokenizer_info() const {
-    const auto text = [&](std::optional<int32_t> id) {
-        return id ? Json(model.tokenizer->token_text(*id)) : Json();
-    };
-    return json_answer({{"bos_token", text(model.tokenizer->bos_id())},
-                        {"eos_token", text(model.tokenizer->eos_id())},
-                        {"model_max_length", model.context}});
-}
-
-HttpAnswer Server::Impl::tokenize(const Json& body) const {
-    std::vector<int32_t> ids;
-    if (body.contains("messages")) {
-        ids = render_chat(body, model).ids;
-    } else {
-        const auto text = body.find("prompt");
-        if (text == body.end() || !text->is_string()) {
-            refuse("prompt", "prompt: expected a text; or messages, a chat");
-        }
-        ids = model.tokenizer->encode(text->get_ref<const std::string&>(),
-                                      flag(body, "add_special_tokens", true));
-    }
-    const auto count = ids.size();
-    return json_answer(
-        {{"tokens", std::move(ids)}, {"count", count}, {"max_model_len", model.context}});
-}
-
-HttpAnswer Server::Impl::detokenize(const Json& body) const {
-    const auto list = body.find("tokens");
-    std::vector<int32_t> ids;
-    bool fits = list != body.end() && list->is_array();
-    for (size_t i = 0; fits && i < list->size(); ++i) {
-        const Json& id = (*list)[i];
-        fits = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < model.vocab;
-        if (fits) ids.push_back(id.get<int32_t>());
-    }
-    if (!fits) {
-        ApiError error{.param = "tokens"};
-        error.message = fmt::format("tokens: expected a list of ids from 0 to {}", model.vocab - 1);
-        throw error;
-    }
-    return json_answer({{"prompt", model.tokenizer->decode(ids)}});
-}
-
-HttpAnswer Server::Impl::render(const Json& body) const {
-    const RenderedChat chat = render_chat(body, model);
-    return json_answer({{"prompt", chat.text}, {"token_ids", chat.ids}});
 }
 
 Server::Server(runtime::Engine& engine, const planner::Plan& plan, const ServedModel& model,

@@ -24,6 +24,7 @@ struct ServerOptions {
     HttpLimits limits;
     // A pass that lasts longer than this, and than 20 usual ones, does not end, for /health.
     double wedged_seconds = 30;
+    int64_t most_grammars = 32;  // calls that wait for theirs; others are told to come again
     // Of /v1/plan, made when it is asked for: the plan as JSON, and for browsers as a page.
     std::function<std::string()> plan_json, plan_page;
 };

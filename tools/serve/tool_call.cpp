@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/serve/tool_call.h"
 
+#include <utility>
+
 namespace cleave::serve {
 namespace {
 
@@ -12,7 +14,23 @@ std::string tool_call_head(const std::string& name) {
     return std::string(kBeforeName) + name + std::string(kBehindName);
 }
 
+void ToolCallReader::follow(std::string_view text) {
+    for (const char c : text) {
+        if (std::exchange(is_escaped_, false)) continue;
+        if (in_text_) {
+            is_escaped_ = c == '\\';
+            in_text_ = c != '"';
+        } else if (c == '"') {
+            in_text_ = true;
+        } else if (c == '{' || c == '}') {
+            depth_ += c == '{' ? 1 : -1;
+            is_whole_ = depth_ == 0;
+        }
+    }
+}
+
 ToolCallReader::Piece ToolCallReader::push(std::string_view text) {
+    follow(text);
     waiting_ += text;
     Piece piece;
     if (!has_name_) {

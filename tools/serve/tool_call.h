@@ -5,6 +5,7 @@
 // Invariants: pieces of arguments put together are OBJECT, whatever the pieces of the answer.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -21,10 +22,17 @@ public:
         std::string name, arguments;
     };
     Piece push(std::string_view text);
+    // The call's last brace was read: its arguments are an object.
+    bool is_whole() const { return is_whole_; }
 
 private:
+    void follow(std::string_view text);
+
     std::string waiting_;  // the head, or what may be the tail
     bool has_name_ = false;
+    // Where the text read so far ends.
+    int64_t depth_ = 0;
+    bool in_text_ = false, is_escaped_ = false, is_whole_ = false;
 };
 
 }  // namespace cleave::serve

@@ -4,11 +4,15 @@
 #include "runtime/hosts/mpi_table.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
+#include <dlfcn.h>
 #include <mpi.h>
+#include <unistd.h>
 
 struct cleave_mpi_request {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -22,7 +26,27 @@ struct World {
     cleave_mpi_table table{};
 };
 
+struct End {
+    std::atomic<void (*)(void* context)> told{nullptr};
+    void* context = nullptr;
+};
+End at_end;
+
 World& of(void* world) { return *static_cast<World*>(world); }
+
+#ifdef OPEN_MPI
+int say_nothing(const char*, const char*, int, ...) { return 0; }
+
+// Open MPI 4 words its complaints about connections for mpirun, and its thread sleeps until mpirun
+// has them (orte/util/show_help.c), which it never may once a rank has died. What they are about is
+// said by this rank anyhow. Those of MPI_Init stay.
+void complain_no_more() {
+    if (void* words = dlsym(RTLD_DEFAULT, "opal_show_help"))
+        *static_cast<int (**)(const char*, const char*, int, ...)>(words) = say_nothing;
+}
+#else
+void complain_no_more() {}
+#endif
 
 int init(void* world, int* rank, int* size, char* host, int capacity) {
     int provided = 0;
@@ -30,6 +54,7 @@ int init(void* world, int* rank, int* size, char* host, int capacity) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (int e = MPI_Comm_dup(MPI_COMM_WORLD, &of(world).comm)) return e;
     MPI_Comm_set_errhandler(of(world).comm, MPI_ERRORS_RETURN);
+    complain_no_more();
     MPI_Comm_rank(of(world).comm, rank);
     MPI_Comm_size(of(world).comm, size);
     char name[MPI_MAX_PROCESSOR_NAME] = "";
@@ -92,7 +117,29 @@ void error_text(void*, int error, char* text, int capacity) {
     std::snprintf(text, static_cast<size_t>(capacity), "%.*s", length, whole);
 }
 
+void on_end(void*, void (*told)(void* context), void* context) {
+    at_end.context = context;
+    at_end.told = told;
+}
+
 }  // namespace
+
+#ifdef OPEN_MPI
+// Open MPI 4 ends a process by this function of libmpi where a connection breaks, whatever the
+// communicators' error handlers say (ompi/mca/pml/ob1/pml_ob1.c, mca_pml_ob1_error_handler). This
+// library is opened for all (RTLD_GLOBAL) and stands before libmpi in the order of look-up, so its
+// components call this one: the process then has the time to say why it ends.
+// NOLINTNEXTLINE(readability-identifier-naming): a name of C
+extern "C" __attribute__((visibility("default"), noreturn)) void ompi_rte_abort(int code,
+                                                                                char* text, ...) {
+    if (auto* told = at_end.told.exchange(nullptr))
+        told(at_end.context);
+    else if (!at_end.context)
+        if (void* theirs = dlsym(RTLD_NEXT, "ompi_rte_abort"))
+            reinterpret_cast<void (*)(int, char*, ...)>(theirs)(code, text);
+    for (;;) pause();
+}
+#endif
 
 // NOLINTNEXTLINE(readability-identifier-naming): a name of C
 extern "C" __attribute__((visibility("default"))) const cleave_mpi_table* cleave_mpi_open(void) {
@@ -110,6 +157,7 @@ extern "C" __attribute__((visibility("default"))) const cleave_mpi_table* cleave
                    test,
                    probe,
                    finalize,
-                   error_text};
+                   error_text,
+                   on_end};
     return &world.table;
 }

@@ -62,7 +62,7 @@ TEST_CASE("a cache of 8 bits has a scale for each head and position of K, and of
                                                         16 * (s.head_dim + s.v_head_dim + 4 + 4));
             CHECK(find_violations(plan).empty());
             CHECK_THAT(plan_to_text(plan),
-                       Contains(fmt::format(" tokens in {} with scales, ", dtype)));
+                       Contains(fmt::format("KV cache {} with scales, ", dtype)));
             const auto json = nlohmann::json::parse(plan_to_json(plan));
             CHECK(json["workload"]["kv_dtype"] == dtype_name(dtype));
         }

@@ -89,15 +89,19 @@ TEST_CASE("what whole layers leave no room for is refused by name", "[planner]")
                Contains("$whole_layers: the pins put the two halves of layer 2 on different"));
 }
 
-TEST_CASE("a layer that two stages share is shown as part of each", "[planner]") {
+TEST_CASE("a layer that two stages share is shown by its half in each", "[planner]") {
     const Plan plan =
         make_plan(bf16_graph_of("stories-260k"), machine_of("host[0-1]"),
                   {.prompt_tokens = 16, .context = 64},
                   {.pins = {{"layers.2.attention", "host[0]"}, {"layers.2.down_proj", "host[1]"}}});
     REQUIRE(cuts_layers(plan));
     const std::string text = plan_to_text(plan);
-    CHECK_THAT(text, Contains("0-1 + part of 2"));
-    CHECK_THAT(text, Contains("part of 2 + 3-4"));
+    CHECK_THAT(text, Contains("0-1, ") && Contains(" of 2, 3-4"));
+    const Plan halves =
+        make_plan(bf16_graph_of("stories-260k"), machine_of("host[0-1]"),
+                  {.prompt_tokens = 16, .context = 64},
+                  {.pins = {{"layers.2.attention", "host[0]"}, {"layers.2.gate_proj", "host[1]"}}});
+    CHECK_THAT(plan_to_text(halves), Contains("0-1, attention of 2") && Contains("MLP of 2, 3-4"));
 }
 
 }  // namespace cleave::test

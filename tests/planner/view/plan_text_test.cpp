@@ -5,11 +5,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/machine/device_names.h"
 #include "planner/plan/text_table.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
+
+using Catch::Matchers::Contains;
+
 namespace {
 
 std::vector<std::string> lines(const std::string& text) {
@@ -46,32 +50,60 @@ TEST_CASE("a table aligns its columns and leaves out empty ones", "[planner]") {
     table.line("between");
     table.row({"longer", "", "22"});
     CHECK(table.text(100) == "  name    size\n  a          1\n  between\n  longer    22\n");
-    CHECK(table.text(9) == "  name...\n  a   ...\n  between\n  long...\n");
+    CHECK(table.text(0) == table.text(100));
 }
 
-TEST_CASE("a table too wide shortens names and keeps numbers whole", "[planner]") {
+TEST_CASE("a table too wide breaks names and leaves out columns that it tells, and cuts nothing",
+          "[planner]") {
     planner::TextTable table("<<>", "");
     table.row({"transfer", "sim:h100[0-2], sim:a100-80[0-1], sim:a40[0]", "12.3 us"});
     table.row({"linear", "host[0]", "4.56 ms"});
-    std::vector<std::string> rows = lines(table.text(45));
-    REQUIRE(rows.size() == 2);
-    CHECK(rows[0] == "transfer  sim:h100[0-2], sim:a100...  12.3 us");
-    CHECK(rows[1] == "linear    host[0]                     4.56 ms");
+    CHECK(table.text(45) == fmt::format("transfer  {:<26}  12.3 us\n"
+                                        "          sim:a100-80[0-1],\n"
+                                        "          sim:a40[0]\n"
+                                        "linear    {:<26}  4.56 ms\n",
+                                        "sim:h100[0-2],", "host[0]"));
+    CHECK(lines(table.text(0))[0] ==
+          "transfer  sim:h100[0-2], sim:a100-80[0-1], sim:a40[0]  12.3 us");
+
+    planner::TextTable columns("<>>>", "");
+    columns.row({"", "first", "second", "third"});
+    columns.row({"a", "1", "2", "3"});
+    columns.may_drop({2, 1});
+    CHECK(columns.text(18) ==
+          "   first  third\na      1      3\n(18 columns have\nno room for:\nsecond)\n");
+    CHECK(columns.text(100) == "   first  second  third\na      1       2      3\n");
+    // What may not be left out is there, however narrow it is.
+    CHECK_THAT(columns.text(4), Contains("third\na      3\n"));
 }
 
-TEST_CASE("every device that works shows its time for a token", "[planner]") {
+TEST_CASE("names and numbers of many are folded", "[planner]") {
+    using planner::folded_names, planner::folded_numbers;
+    CHECK(folded_names({"host[0]"}) == "host[0]");
+    CHECK(folded_names({"sim:h100[0]", "sim:h100[1]", "sim:h100[2]", "host[0]"}) ==
+          "sim:h100[0-2], host[0]");
+    CHECK(folded_names({"cuda[3]", "cuda[1]", "cuda[2]"}) == "cuda[3,1-2]");
+    CHECK(folded_names({"cuda[0]/0", "cuda[0]/1"}) == "cuda[0]/0-1");
+    CHECK(folded_names({"host[0]@a", "host[1]@a", "host[0]@b"}) == "host[0-1]@a, host[0]@b");
+    CHECK(folded_names({"cuda[GPU-12]", "mine"}) == "cuda[GPU-12], mine");
+    std::vector<std::string> every_eighth;
+    for (int i = 0; i < 64; ++i) every_eighth.push_back(fmt::format("sim:h100[{}]", 8 * i));
+    CHECK(folded_names(every_eighth) == "sim:h100[0,8,...,504] (64)");
+    CHECK(folded_numbers({0, 1, 2, 5}) == "0-2,5");
+}
+
+TEST_CASE("every device that works shows its time of a decode pass", "[planner]") {
     planner::Plan plan = hand_plan({{0, 1}, {2, 3}}, {.layers = 8});
     plan.prediction.decode_ns_per_token = 400'000;
     plan.prediction.decode_busy_ns = {123'000, 124'000, 125'000, 126'000};
     std::string text = plan_to_text(plan);
-    for (const char* part : {"a token", "123 us", "124 us", "125 us", "126 us"})
-        CHECK(contains(text, part));
+    for (const char* part : {"a pass", "123-124 us", "125-126 us"}) CHECK(contains(text, part));
 }
 
 TEST_CASE("a plan's summary fits its width and names every device, stage and exchange",
           "[planner]") {
     planner::Plan plan = hand_plan({{0, 1}, {2, 3}}, {.layers = 8});
-    std::string text = plan_to_text(plan);
+    std::string text = plan_to_text(plan, {.width = 100});
     for (const std::string& line : lines(text)) {
         INFO(line);
         CHECK(line.size() <= 100);
@@ -79,9 +111,9 @@ TEST_CASE("a plan's summary fits its width and names every device, stage and exc
     INFO(text);
     CHECK(lines(text).size() < 60);
     for (const char* part :
-         {"tiny on 4 devices, tp 2 x pp 2", "8 layers, hidden 16, 4 heads (2 KV)", "host[3]",
+         {"tiny on 4 devices, tp 2 x pp 2", "8 layers, hidden 16, 4 heads (2 KV)", "host[2-3]",
           "stage 0 on host[0-1]", "stage 1 on host[2-3]", "layers 0-3 (x 4)", "layers 4-7 (x 4)",
-          "arriving", "all_reduce + add", "host[0] -> host[2]", "linear o_proj",
+          "arriving", "all_reduce + add", "host[0-1] -> host[2-3]", "linear o_proj",
           "norm_linear lm_head", "2 transfers and 18 collectives", "weights read on host[0]"})
         CHECK(contains(text, part));
     CHECK_FALSE(contains(text, "\x1b["));
@@ -100,10 +132,11 @@ TEST_CASE("the text of a plan for many devices folds those alike", "[planner]") 
     std::vector<int> devices;
     for (int i = 0; i < 32; ++i) devices.push_back(i);
     std::string text = plan_to_text(
-        hand_plan({devices}, {.heads = 32, .kv_heads = 32, .head_dim = 2, .intermediate = 64}));
+        hand_plan({devices}, {.heads = 32, .kv_heads = 32, .head_dim = 2, .intermediate = 64}),
+        {.width = 100});
     INFO(text);
-    CHECK(contains(text, "host[0] .. host[31] (32)"));
-    CHECK(lines(text).size() < 50);
+    CHECK(contains(text, "host[0-31]"));
+    CHECK(lines(text).size() < 60);
     for (const std::string& line : lines(text)) CHECK(line.size() <= 100);
 }
 

@@ -140,6 +140,27 @@ TEST_CASE("each request's tokens are those that it has alone, whoever comes, goe
     }
 }
 
+TEST_CASE("copies from a number on draw as in a request that has those before",
+          "[runtime][engine]") {
+    const planner::Plan plan = plan_of_sizes({});
+    FakeRunner runner(plan);
+    Engine engine(plan, runner, nullptr, {});
+    Recorder recorder;
+    EngineRequest request = simple({3, 4, 5}, 20);
+    request.copies = 4;
+    request.sampling.temperature = 1;
+    request.sampling.seed = 9;
+    engine.add(request, recorder.sink(0, 4));
+    request.copies = 2;
+    request.first_copy = 2;
+    engine.add(request, recorder.sink(1, 2));
+    recorder.wait();
+    const auto& all = recorder.told(0).copies;
+    CHECK(all[0].tokens != all[1].tokens);
+    for (size_t copy = 0; copy < 2; ++copy)
+        CHECK(recorder.told(1).copies[copy].tokens == all[copy + 2].tokens);
+}
+
 TEST_CASE("a hundred thousand requests, half of them cancelled, leave nothing behind",
           "[runtime][engine]") {
     const planner::Plan plan = plan_of_sizes({32, 64, 64, 1024});

@@ -11,7 +11,10 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 #include "runtime/hosts/mpi_table.h"
 
@@ -34,7 +37,7 @@ public:
             world->rank = static_cast<int>(r);
             world->table = {
                 CLEAVE_MPI_ABI_VERSION,  world.get(), "fake MPI", init, send, receive, test, probe,
-                [](void*) { return 0; }, error_text};
+                [](void*) { return 0; }, error_text,  on_end};
         }
     }
     const cleave_mpi_table& table(int rank) { return worlds_[static_cast<size_t>(rank)]->table; }
@@ -49,6 +52,11 @@ public:
         const std::lock_guard lock(mutex_);
         worlds_[static_cast<size_t>(rank)]->error = error;
     }
+    // The library would end this rank's process, at its next call.
+    void end(int rank) {
+        const std::lock_guard lock(mutex_);
+        worlds_[static_cast<size_t>(rank)]->ends = true;
+    }
     // Payloads of steps, in bytes, that were sent from one rank to another.
     std::vector<int64_t> payloads(int from, int to) {
         const std::lock_guard lock(mutex_);
@@ -61,12 +69,20 @@ private:
         int rank = 0;
         bool cut = false;
         int error = 0;
+        bool ends = false;
+        void (*told)(void* context) = nullptr;
+        void* context = nullptr;
         cleave_mpi_table table{};
     };
     using Key = std::tuple<int, int, int>;  // from, to, tag
 
     static World& of(void* world) { return *static_cast<World*>(world); }
 
+    static void on_end(void* world, void (*told)(void* context), void* context) {
+        const std::lock_guard lock(of(world).mpi->mutex_);
+        of(world).told = told;
+        of(world).context = context;
+    }
     static void error_text(void*, int error, char* text, int capacity) {
         std::snprintf(text, static_cast<size_t>(capacity), "error %d", error);
     }
@@ -116,9 +132,14 @@ private:
         return 0;
     }
     static int probe(void* world, int tag, int* found, int* from, int64_t* size) {
-        const World& w = of(world);
-        const std::lock_guard lock(w.mpi->mutex_);
+        World& w = of(world);
+        std::unique_lock lock(w.mpi->mutex_);
         *found = 0;
+        if (std::exchange(w.ends, false)) {
+            lock.unlock();
+            w.told(w.context);
+            for (;;) ::pause();
+        }
         for (size_t r = 0; r < w.mpi->hosts_.size() && !*found; ++r) {
             const auto& queue = w.mpi->queues_[{static_cast<int>(r), w.rank, tag}];
             if (queue.empty()) continue;

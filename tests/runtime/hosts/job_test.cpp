@@ -158,6 +158,49 @@ TEST_CASE("an error of MPI is said with the rank that was to be reached", "[runt
     CHECK_THAT(errors[1], Contains("rank 0 (a) gave no sign of life"));
 }
 
+TEST_CASE("MPI that would end the process tells why, and is not come back to", "[runtime]") {
+    FakeMpi mpi({"a", "b"});
+    const Words errors = as_ranks(mpi, 2, [&](HostJob& job) {
+        job.vote("");
+        if (job.rank() == 0) mpi.end(0);
+        job.receive(1 - job.rank(), Message::kPass);
+    });
+    CHECK_THAT(errors[0], Contains("the connection to rank 1 (b) broke"));
+    CHECK_THAT(errors[1], Contains("rank 0 (a) gave no sign of life"));
+}
+
+TEST_CASE("ranks that mpirun ends find out which one of them has died", "[runtime]") {
+    FakeMpi mpi({"a", "b", "c"});
+    const Words errors = as_ranks(mpi, 3, [&](HostJob& job) {
+        job.vote("");
+        job.look_around();  // all live
+        job.throw_if_failed();
+        job.vote("");
+        if (job.rank() == 1) {
+            mpi.cut(1);
+        } else {
+            job.look_around();
+            job.throw_if_failed();
+        }
+        job.receive(0, Message::kPass);
+    });
+    for (const size_t r : {0, 2})
+        CHECK_THAT(errors[r], Contains("rank 1 (b) has died or cannot be reached") ||
+                                  Contains("rank 1 (b) gave no sign of life"));
+}
+
+TEST_CASE("what a rank tells of itself comes with its signs of life", "[runtime]") {
+    FakeMpi mpi({"a", "b"});
+    const Words errors = as_ranks(mpi, 2, [&](HostJob& job) {
+        job.vote("");
+        if (job.rank() == 1) job.tell_status([] { return std::string("a status\0of bytes", 18); });
+        while (job.rank() == 0 && job.status(1) != std::string("a status\0of bytes", 18))
+            job.throw_if_failed();
+        job.vote("");
+    });
+    CHECK(errors == Words(2));
+}
+
 TEST_CASE("a failed run cancels what the process does", "[runtime]") {
     FakeMpi mpi({"a", "b"});
     CancelToken token;

@@ -141,6 +141,13 @@ TEST_CASE("a call that is wrong, or asks for what is not done, names its field",
         {"best_of", "3"},
         {"guided_json", "{\"type\": \"object\"}"},
         {"presence_penalty", "2.5"},
+        {"stop_token_ids", "[\"a\"]"},
+        {"stop_token_ids", "5"},
+        {"add_special_tokens", "1"},
+        {"min_tokens", "3"},
+        {"use_beam_search", "true"},
+        {"skip_special_tokens", "false"},
+        {"modalities", "[\"text\", \"audio\"]"},
         {"min_p", "-0.1"},
     };
     for (const auto& [name, value] : wrong) {
@@ -166,7 +173,95 @@ TEST_CASE("a call that is wrong, or asks for what is not done, names its field",
     const ApiError too_long = error_of(
         [&] { parse_completion("{\"prompt\": [" + long_prompt + "]}", bundled.model, 0); });
     CHECK(too_long.code == "context_length_exceeded");
-    CHECK_THAT(too_long.message, Contains("65 tokens exceed the context of 64"));
+    CHECK(too_long.param == "prompt");
+    CHECK_THAT(too_long.message, Contains("65 tokens leave no room in the context of 64"));
+    const ApiError too_many = error_of(
+        [&] { parse_completion(R"({"prompt": [1, 1, 1], "max_tokens": 62})", bundled.model, 0); });
+    CHECK(too_many.code == "context_length_exceeded");
+    CHECK(too_many.param == "max_tokens");
+    CHECK_THAT(too_many.message, Contains("3 tokens and 62 new ones are 65; the context has 64"));
+}
+
+TEST_CASE("a field that is mistyped, or has another server's name, is refused with ours",
+          "[tools][serve]") {
+    const Bundled bundled;
+    const std::vector<std::pair<std::string, std::string>> rows{
+        {"max_token", "max_tokens"},
+        {"max_tokenss", "max_tokens"},
+        {"temprature", "temperature"},
+        {"tempearture", "temperature"},
+        {"Temperature", "temperature"},
+        {"stops", "stop"},
+        {"max_new_tokens", "max_tokens"},
+        {"n_predict", "max_tokens"},
+        {"repeat_penalty", "repetition_penalty"}};
+    for (const auto& [name, ours] : rows) {
+        const ApiError error = error_of([&] {
+            parse_completion(R"({"prompt": "a", ")" + name + R"(": 1})", bundled.model, 0);
+        });
+        CHECK(error.status == 400);
+        CHECK(error.param == name);
+        CHECK_THAT(error.message, Contains(name) && Contains(ours));
+        // Null is as good as absent.
+        CHECK_NOTHROW(
+            parse_completion(R"({"prompt": "a", ")" + name + R"(": null})", bundled.model, 0));
+    }
+}
+
+TEST_CASE("the order of a body's names is kept: a schema's properties have it", "[tools][serve]") {
+    CHECK(parse_body(R"({"z": {"y": 1, "x": 2}, "a": 3})").dump() ==
+          R"({"z":{"y":1,"x":2},"a":3})");
+}
+
+TEST_CASE("fields of other servers that change nothing are taken", "[tools][serve]") {
+    const Bundled bundled;
+    const ApiCall call = parse_completion(
+        R"({"prompt": "a", "min_tokens": 0, "use_beam_search": false, "skip_special_tokens": true,
+            "length_penalty": 1.0, "modalities": ["text"], "guided_json": null, "functions": [],
+            "best_of": 1, "user": "x", "store": true})",
+        bundled.model, 0);
+    CHECK(call.requests.size() == 1);
+}
+
+TEST_CASE("a completion's own stop ids end it beside the model's, and special tokens are a choice",
+          "[tools][serve]") {
+    const Bundled bundled;
+    const runtime::EngineRequest request =
+        parse_completion(R"({"prompt": "a", "stop_token_ids": [7], "add_special_tokens": false})",
+                         bundled.model, 0)
+            .requests.at(0);
+    CHECK(request.stop_ids == std::vector<int32_t>{7, 2});
+    CHECK(request.prompt == bundled.tokenizer->encode("a", false));
+    CHECK(request.prompt != bundled.tokenizer->encode("a", true));
+    for (const std::string field : {"echo", "add_special_tokens"}) {
+        const ApiError error = error_of([&] {
+            parse_chat(
+                R"({"messages": [{"role": "user", "content": "Hi"}], ")" + field + R"(": true})",
+                bundled.model, 0);
+        });
+        CHECK(error.param == field);
+    }
+}
+
+TEST_CASE("copies that do not run at once follow in requests of their own", "[tools][serve]") {
+    const Bundled bundled;
+    // A context of 64 tokens has four blocks.
+    for (const auto& [blocks, most] : {std::pair{33, 3}, std::pair{9, 2}, std::pair{5, 1}}) {
+        ApiCall call = parse_completion(R"({"prompt": ["a", "b"], "n": 7, "max_tokens": 62})",
+                                        bundled.model, 0);
+        split_copies(call, {.slots = 3, .context = 64, .num_blocks = blocks});
+        int64_t next = 0;
+        size_t prompts = 0;
+        for (const runtime::EngineRequest& part : call.requests) {
+            if (part.first_copy == 0) ++prompts, next = 0;
+            CHECK(part.first_copy == next);
+            CHECK(part.copies == std::min<int64_t>(most, 7 - next));
+            next += part.copies;
+            CHECK(part.prompt == bundled.tokenizer->encode(prompts == 1 ? "a" : "b"));
+        }
+        CHECK(prompts == 2);
+        CHECK(next == 7);
+    }
 }
 
 TEST_CASE("likeliest tokens of a chat go with log-probabilities alone", "[tools][serve]") {

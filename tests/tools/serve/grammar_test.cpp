@@ -93,6 +93,8 @@ const std::vector<std::string> kSchemas{
     R"({"type": ["string", "null"], "maxLength": 2})",
     R"({"type": "string", "pattern": "^[a-c]{2,4}-\\d+$"})",
     R"({"type": "string", "pattern": "^(cat|dog)s?$"})",
+    R"({"type": "string", "pattern": "^[ab]{100,128}$"})",
+    R"({"type": "string", "minLength": 3, "maxLength": 200})",
     R"({"type": "string", "pattern": "^.[^x][^a-c\\.]?$"})",
     R"({"type": "string", "format": "date-time"})",
     R"({"type": "string", "format": "uuid"})",
@@ -175,6 +177,8 @@ TEST_CASE("a schema that cannot be kept is refused with the path in it", "[tools
         {R"({"type": "string", "pattern": "say \"x\""})", "/pattern"},
         {R"({"type": "string", "pattern": "(a"})", ""},
         {R"({"type": "string", "pattern": "((a{99}){99}){99}"})", "/pattern"},
+        {R"({"type": "string", "pattern": "a{129}"})", "/pattern"},
+        {R"({"type": "string", "pattern": "[a-z]{0,300}"})", "/pattern"},
         {R"({"type": "string", "format": "shape"})", "/format"},
         {R"({"type": "integer", "multipleOf": 3})", "/multipleOf"},
         {R"({"type": "integer", "minimum": 3, "maximum": 2})", ""},
@@ -272,12 +276,14 @@ TEST_CASE("pieces of a call's arguments put together are its object, wherever it
         ToolCallReader reader;
         std::string name, all;
         for (size_t at = 0; at < text.size(); at += size) {
+            CHECK_FALSE(reader.is_whole());
             const ToolCallReader::Piece piece = reader.push(text.substr(at, size));
             name += piece.name;
             all += piece.arguments;
         }
         CHECK(name == "f");
         CHECK(all == arguments);
+        CHECK(reader.is_whole());
     }
 }
 

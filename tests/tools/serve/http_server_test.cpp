@@ -123,6 +123,79 @@ TEST_CASE("a client that leaves is told of once, while nothing is written and in
     }
 }
 
+TEST_CASE("a client that has sent its next request and leaves is told of as any other",
+          "[tools][serve]") {
+    Told asked, gone;
+    Serving serving([&](const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+        reply->when_gone([&] { gone.tell(); });
+        serving.kept = reply;
+        asked.tell();
+    });
+    {
+        HttpClient client(serving.port());
+        client.write("GET /a HTTP/1.1\r\nHost: test\r\n\r\n");
+        REQUIRE(asked.wait());
+        client.write("GET /b HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    CHECK(gone.wait());
+}
+
+TEST_CASE("requests that come while another runs are answered in their turn, however many",
+          "[tools][serve]") {
+    Told asked;
+    Serving serving([&](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+        if (request.path != "/slow") return echo(request, reply);
+        serving.kept = reply;
+        asked.tell();
+    });
+    HttpClient client(serving.port());
+    client.write("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n");
+    REQUIRE(asked.wait());
+    // More than is read ahead.
+    std::string many;
+    for (int i = 0; i < 40; ++i)
+        many +=
+            post_text(fmt::format("/{}", i), std::string(5000, static_cast<char>('a' + i % 26)));
+    client.write(many);
+    serving.kept->send({.body = "done"});
+    CHECK(client.read().body == "done");
+    for (int i = 0; i < 40; ++i)
+        CHECK(client.read().body ==
+              fmt::format("POST /{} {}", i, std::string(5000, static_cast<char>('a' + i % 26))));
+}
+
+TEST_CASE("a path is the same however a client or a proxy writes it", "[tools][serve]") {
+    Serving serving(echo);
+    HttpClient client(serving.port());
+    CHECK(client.get("/v1/%6dodels?a=/b").body == "GET /v1/models ");
+    CHECK(client.get("http://127.0.0.1:8080/v1/models").body == "GET /v1/models ");
+    CHECK(client.get("HTTP://host").body == "GET / ");
+    CHECK(client.get("/a%2Fb%20c").body == "GET /a/b c ");
+    CHECK(client.get("/100%25%2").body == "GET /100%%2 ");
+}
+
+TEST_CASE("a body in chunks is the body", "[tools][serve]") {
+    Serving serving(echo);
+    HttpClient client(serving.port());
+    client.write("POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+    client.write("4;name=value\r\ndefg\r\n0\r\nTrailer: x\r\n\r\n");
+    CHECK(client.read().body == "POST /a abcdefg");
+    CHECK(client.get("/next").body == "GET /next ");
+}
+
+TEST_CASE("HEAD has the head of GET's answer and no body", "[tools][serve]") {
+    Serving serving(echo);
+    HttpClient client(serving.port());
+    client.write("HEAD /a HTTP/1.1\r\nHost: test\r\n\r\nGET /b HTTP/1.1\r\nHost: test\r\n\r\n");
+    std::string all;
+    while (all.find("GET /b ") == std::string::npos) {
+        const std::string piece = client.read_some();
+        REQUIRE_FALSE(piece.empty());
+        all += piece;
+    }
+    CHECK_THAT(all, Contains("Content-Length: 8\r\n\r\nHTTP/1.1 200 OK"));
+}
+
 TEST_CASE("a client that does not read what it asked for is gone", "[tools][serve]") {
     Told gone;
     HttpLimits limits;
@@ -252,8 +325,9 @@ TEST_CASE("connections over the limit are told to try again", "[tools][serve]") 
     HttpClient first(serving.port()), second(serving.port());
     CHECK(first.get("/").status == 200);
     CHECK(second.get("/").status == 200);
-    HttpClient third(serving.port());
-    CHECK(third.read().status == 503);
+    const HttpResult third = HttpClient(serving.port()).read();
+    CHECK(third.status == 503);
+    CHECK_THAT(third.head, Contains("Retry-After: 1\r\n"));
     CHECK(first.get("/").status == 200);
 }
 

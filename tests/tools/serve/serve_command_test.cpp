@@ -114,35 +114,6 @@ TEST_CASE("a chat is answered in pieces with one role, one end and its usage", "
     CHECK(Json::parse(events[events.size() - 2])["usage"] == whole["usage"]);
 }
 
-TEST_CASE("an echo has the prompt's log-probabilities, which are those of the tokens when new",
-          "[tools][serve]") {
-    const ServeProcess server;
-    Json body = greedy("Once upon a time", 8);
-    body["logprobs"] = 2;
-    body["ignore_eos"] = true;
-    const Json made = server.post("/v1/completions", body)["choices"][0];
-    Json ids = server.post("/tokenize", {{"prompt", "Once upon a time"}})["tokens"];
-    const size_t prompt = ids.size();
-    for (const Json& token : made["logprobs"]["top_logprobs"]) CHECK(token.size() >= 2);
-    // The new tokens' ids: greedy ones, found by asking for one more each time.
-    const Json run = Json::parse(run_cleave({"run", bundled_model().string(), "--devices", "host",
-                                             "--context", "256", "--prompt", "Once upon a time",
-                                             "--max-new-tokens", "8", "--ignore-eos", "--json"})
-                                     .output);
-    for (const Json& id : run["token_ids"]) ids.push_back(id);
-    const Json scored = server.post(
-        "/v1/completions",
-        {{"prompt", ids}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 0}})["choices"][0];
-    const Json all = scored["logprobs"]["token_logprobs"];
-    REQUIRE(all.size() == ids.size());
-    CHECK(all[0].is_null());
-    for (size_t i = 0; i < 8; ++i)
-        CHECK(all[prompt + i].get<double>() ==
-              Approx(made["logprobs"]["token_logprobs"][i].get<double>()).margin(1e-3));
-    CHECK_THAT(scored["text"].get<std::string>(),
-               Contains("Once upon a time" + made["text"].get<std::string>()));
-}
-
 TEST_CASE("a client that leaves ends its requests, streaming or not, also those that wait",
           "[tools][serve]") {
     const ServeProcess server("host", {"--batch", "2"});
@@ -181,66 +152,6 @@ TEST_CASE("every route but /health asks for the key", "[tools][serve]") {
     const std::string key = "Authorization: Bearer secret\r\n";
     CHECK(client.get("/v1/models", key).status == 200);
     CHECK(client.post("/v1/completions", greedy("a", 2).dump(), key).status == 200);
-}
-
-TEST_CASE("what a server knows of itself is at its routes", "[tools][serve]") {
-    const ServeProcess server;
-    CHECK(server.get("/health")["status"] == "ok");
-    CHECK(server.get("/v1/models")["data"][0]["id"] == "bundled");
-    CHECK(server.get("/v1/plan").contains("devices"));
-    CHECK(server.metric("decode_pass_seconds_predicted") > 0);
-    HttpClient client(server.port());
-    CHECK_THAT(client.get("/v1/plan", "Accept: text/html\r\n").body, Contains("<html"));
-    CHECK(server.get("/tokenizer_info")["bos_token"] == "<s>");
-    CHECK(server.get("/tokenizer_info")["eos_token"] == "</s>");
-    const Json ids = server.post("/tokenize", {{"prompt", "A dog and a cat"}});
-    CHECK(ids["count"] == ids["tokens"].size());
-    CHECK(server.post("/detokenize", {{"tokens", ids["tokens"]}})["prompt"] == "A dog and a cat");
-    const Json chat =
-        server.post("/v1/render", {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}});
-    CHECK_THAT(chat["prompt"].get<std::string>(), Contains("Hi"));
-    // The begin-of-sequence token is there once, whoever writes it.
-    const int bos = ids["tokens"][0];
-    CHECK(std::ranges::count(chat["token_ids"], Json(bos)) == 1);
-    CHECK(client.get("/nowhere").status == 404);
-    const HttpResult wrong = client.get("/v1/completions");
-    CHECK(wrong.status == 405);
-    CHECK_THAT(wrong.head, Contains("Allow: POST"));
-    CHECK(client.post("/v1/completions", "{").status == 400);
-    for (const char* wrong_type : {"1", "\"yes\"", "[]"})
-        CHECK(client
-                  .post("/tokenize",
-                        fmt::format(R"({{"prompt": "a", "add_special_tokens": {}}})", wrong_type))
-                  .status == 400);
-    const HttpResult copies = client.post("/v1/completions", R"({"prompt": "a", "n": 17})");
-    CHECK(copies.status == 400);
-    CHECK_THAT(copies.body, Contains("17 texts") && Contains("room for 16"));
-    const HttpResult far = client.post("/v1/completions", greedy("a", 1000).dump());
-    CHECK(far.status == 400);
-    CHECK_THAT(far.body, Contains("256"));
-    CHECK(client.get("/health").status == 200);
-}
-
-TEST_CASE("how busy each stage was is measured, and shares of the time are at most 1",
-          "[tools][serve]") {
-    const ServeProcess server("host[0-1]", {"--pp", "2"});
-    const auto shares = [&] {
-        const std::string text = HttpClient(server.port()).get("/metrics").body;
-        std::vector<double> found;
-        const std::string name = "\ncleave:stage_busy_ratio{";
-        for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += name.size())
-            found.push_back(std::stod(text.substr(text.find("} ", at) + 2)));
-        return found;
-    };
-    CHECK(shares().empty());  // no pass has run
-    server.post("/v1/completions", greedy("Once upon a time", 30));
-    const std::vector<double> busy = shares();
-    REQUIRE(busy.size() == 2);
-    for (const double share : busy) {
-        CHECK(share > 0);
-        CHECK(share <= 1);
-    }
-    CHECK(busy[0] + busy[1] <= 1.01);  // one sequence is in one stage at a time
 }
 
 TEST_CASE("OpenAI's own package, and clients that leave or read late, have what they ask for",
@@ -391,4 +302,10 @@ TEST_CASE("what cannot be served is refused before anything listens", "[tools][s
         {"serve", bundled_model().string(), "--devices", "host", "--host", "nowhere.example"});
     CHECK(host.exit_code == 1);
     CHECK_THAT(host.error, Contains("nowhere.example is no address"));
+    // Before a model is loaded.
+    const ServeProcess taken;
+    const CommandResult port =
+        run_cleave({"serve", "absent.onnx", "--port", std::to_string(taken.port())});
+    CHECK(port.exit_code == 1);
+    CHECK_THAT(port.error, Contains("in use; give another --port, or 0 for a free one"));
 }

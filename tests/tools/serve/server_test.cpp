@@ -228,7 +228,7 @@ TEST_CASE("requests that are wrong in any way are told so, and the others run on
                                           "{\"prompt\": [-1]}",
                                           "{\"prompt\": [1], \"max_tokens\": 1e300}",
                                           "{\"prompt\": [1], \"max_tokens\": 64}",
-                                          "{\"prompt\": [1], \"n\": 5}",
+                                          "{\"prompt\": [1], \"n\": 129}",
                                           "{\"prompt\": [1], \"seed\": 1.5}",
                                           "{\"prompt\": [1], \"logit_bias\": {\"99999\": 1}}",
                                           "{\"prompt\": [1], \"stop\": [\"\"]}",
@@ -248,6 +248,22 @@ TEST_CASE("requests that are wrong in any way are told so, and the others run on
     }
     client.write(completion(5, 30));
     CHECK(text_of(client.read()) == expected);
+}
+
+TEST_CASE("calls for more grammars than may wait are told to come again, and others are served",
+          "[tools][serve]") {
+    ServerOptions options;
+    options.most_grammars = 0;
+    FakeServer serving({}, {}, options);
+    serving.gate.open();
+    HttpClient client(serving.server->port());
+    const HttpResult full = client.post(
+        "/v1/completions", R"({"prompt": [1], "response_format": {"type": "json_object"}})");
+    CHECK(full.status == 503);
+    CHECK_THAT(full.head, Contains("Retry-After: 1\r\n"));
+    CHECK_THAT(full.body, Contains("0 calls wait for their grammar; try again"));
+    client.write(completion(5, 3));
+    CHECK(client.read().status == 200);
 }
 
 TEST_CASE("/health and /metrics answer beside a thousand streams while no pass ends",

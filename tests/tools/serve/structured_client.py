@@ -48,6 +48,7 @@ def schemas():
         answer = ask(response_format=form, temperature=temperature, n=3, seed=4)
         for choice in answer.choices:
             expect(choice.finish_reason == "stop" and is_valid(choice.message.content, dog), "an answer keeps its schema")
+            expect(list(json.loads(choice.message.content)) == list(dog["properties"]), "its properties have the schema's order")
         again = ask(response_format=form, temperature=temperature, n=3, seed=4)
         expect([c.message for c in again.choices] == [c.message for c in answer.choices], "a seed draws the same answers")
         streamed = [""] * 3
@@ -85,6 +86,22 @@ def calls():
                    "a stream has the whole call")
 
 
+def stops():
+    """A stop text ends an answer of a schema, and a call, as any other; a call that it cuts is none."""
+    form = {"type": "json_schema", "json_schema": {"name": "dog", "schema": dog}}
+    whole = ask(response_format=form, temperature=3, seed=2).choices[0].message.content
+    cut = ask(response_format=form, temperature=3, seed=2, stop=['"age"']).choices[0]
+    expect(cut.message.content == whole[:whole.index('"age"')] and cut.finish_reason == "stop", "a stop text ends it")
+    for stream in False, True:
+        answer = ask(tools=tools, tool_choice="required", temperature=3, seed=1, stop=["parameters"], stream=stream)
+        ends = [piece.choices[0].finish_reason for piece in answer] if stream else [answer.choices[0].finish_reason]
+        expect(ends[-1] == "stop", "a call that was cut is not told as one")
+        answer = ask(tools=tools, tool_choice="required", temperature=3, seed=1, stop=["never there"], stream=stream,
+                     parallel_tool_calls=False)
+        ends = [piece.choices[0].finish_reason for piece in answer] if stream else [answer.choices[0].finish_reason]
+        expect(ends[-1] == "tool_calls", "a call that is whole is")
+
+
 def own_choice():
     """What the model begins with decides; the test biases it."""
     ids = {text: httpx.post(f"http://127.0.0.1:{port}/tokenize", json={"prompt": text, "add_special_tokens": False}).json()
@@ -120,12 +137,14 @@ def refusals():
     refused("tool_choice", tools=tools, tool_choice={"type": "function", "function": {"name": "fly"}})
     refused("tool_choice", tool_choice="required")
     refused("response_format", response_format={"type": "xml"})
-    refused("stop", response_format={"type": "json_object"}, stop=["}"])
+    refused("ignore_eos", response_format={"type": "json_object"}, extra_body={"ignore_eos": True})
+    refused("parallel_tool_calls", tools=tools, parallel_tool_calls="many")
     refused("response_format", tools=tools, response_format={"type": "json_object"})
 
 
 schemas()
 calls()
+stops()
 own_choice()
 refusals()
 for failure in failures:

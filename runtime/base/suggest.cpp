@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/cli/suggest.h"
+#include "runtime/base/suggest.h"
 
 #include <algorithm>
 #include <cctype>
 #include <numeric>
 
-namespace cleave::tools {
+namespace cleave {
 namespace {
 
 std::string letters_and_digits(const std::string& text) {
@@ -35,7 +35,7 @@ size_t distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-std::string did_you_mean(const std::string& text, const std::vector<std::string>& words) {
+std::string nearest_word(const std::string& text, const std::vector<std::string>& words) {
     const std::string plain = letters_and_digits(text);
     const std::string* nearest = nullptr;
     size_t least = plain.size() / 3 + 1;  // a third of the letters wrong is another word
@@ -46,7 +46,12 @@ std::string did_you_mean(const std::string& text, const std::vector<std::string>
             nearest = &word;
         }
     }
-    return nearest ? " (did you mean " + *nearest + "?)" : "";
+    return nearest ? *nearest : "";
 }
 
-}  // namespace cleave::tools
+std::string did_you_mean(const std::string& text, const std::vector<std::string>& words) {
+    const std::string nearest = nearest_word(text, words);
+    return nearest.empty() ? "" : " (did you mean " + nearest + "?)";
+}
+
+}  // namespace cleave

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/ask/sweep.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+
+#include "planner/ask/limits.h"
+#include "planner/search/check_sizes.h"
+
+namespace cleave::planner {
+namespace {
+
+constexpr size_t kMostRows = 4096;
+constexpr std::array kAxes{"devices", "batch",    "context", "prompt",
+                           "dtype",   "kv-dtype", "tp",      "pp"};
+
+// The first devices of a machine, or further ones like its last.
+Machine first_devices(const Machine& machine, size_t count) {
+    if (count <= machine.devices.size()) {
+        std::vector<DeviceId> first;
+        for (size_t d = 0; d < count; ++d) first.emplace_back(d);
+        Machine part = part_of(machine, first);
+        return part;
+    }
+    Machine more = machine;
+    while (more.devices.size() < count) {
+        const std::string next = next_device(more, DeviceId(more.devices.size() - 1));
+        if (next.empty())
+            throw UserError("devices={}: there are {}; name as many in $devices", count,
+                            machine.devices.size());
+        more = with_devices(more, next);
+    }
+    return more;
+}
+
+void set_value(Case& asked, const std::string& axis, const std::string& value) {
+    if (axis == "dtype" || axis == "kv-dtype") {
+        (axis == "dtype" ? asked.workload.dtype : asked.workload.kv_dtype) = parse_dtype(value);
+        return;
+    }
+    const int64_t number = parse_size(value).value_or(0);
+    if (axis == "devices") {
+        if (static_cast<size_t>(number) != asked.machine.devices.size())
+            asked.options.tensor_parallel = asked.options.pipeline_stages = 0;
+        asked.machine = first_devices(asked.machine, static_cast<size_t>(number));
+    } else if (axis == "batch") {
+        asked.workload.batch = number;
+        asked.options.most_users = false;
+    } else if (axis == "context") {
+        asked.workload.context = number;
+    } else if (axis == "prompt") {
+        asked.workload.prompt_tokens = number;
+    } else {
+        (axis == "tp" ? asked.options.tensor_parallel : asked.options.pipeline_stages) =
+            static_cast<int>(number);
+    }
+}
+
+SweepRow row_of_values(const Case& base, const std::vector<SweepAxis>& axes,
+                       std::vector<std::string> values) {
+    SweepRow row{.values = std::move(values), .figures = {}, .refusal = {}};
+    Case asked = base;
+    // Devices first: they free a shape, which an axis of its own may force.
+    for (const bool devices : {true, false})
+        for (size_t i = 0; i < axes.size(); ++i)
+            if ((axes[i].name == "devices") == devices)
+                set_value(asked, axes[i].name, row.values[i]);
+    row.refusal = why_no_context(asked.graph, asked.workload.context);
+    if (!row.refusal.empty()) return row;
+    const Outcome outcome = outcome_of(asked);
+    row.refusal = outcome.refusal;
+    row.lacks_memory = outcome.lacks_memory;
+    if (!outcome.plan) return row;
+    row.figures = figures_of(*outcome.plan);
+    return row;
+}
+
+}  // namespace
+
+std::optional<int64_t> parse_size(const std::string& text) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || number < 1 || number > kMostPositions) return std::nullopt;
+    const std::string unit(end, text.data() + text.size());
+    const int shift = unit.empty()                 ? 0
+                      : unit == "k" || unit == "K" ? 10
+                      : unit == "m" || unit == "M" ? 20
+                                                   : -1;
+    if (shift < 0 || number > kMostPositions >> shift) return std::nullopt;
+    return number << shift;
+}
+
+std::string sweep_axes() {
+    std::string names;
+    for (const char* axis : kAxes) names += fmt::format("{}{}", names.empty() ? "" : ", ", axis);
+    return names;
+}
+
+SweepAxis parse_axis(const std::string& text) {
+    const size_t equals = text.find('=');
+    SweepAxis axis{text.substr(0, equals), {}};
+    if (equals == std::string::npos ||
+        std::ranges::find(kAxes, std::string_view(axis.name)) == kAxes.end())
+        throw UserError("'{}': write AXIS=VALUE,VALUE,..., of {}", text, sweep_axes());
+    for (size_t begin = equals + 1; begin <= text.size();) {
+        const size_t end = std::min(text.find(',', begin), text.size());
+        const std::string value = text.substr(begin, end - begin);
+        const bool types = axis.name.ends_with("dtype");
+        if (types ? !parse_dtype(value) : !parse_size(value))
+            throw UserError("{}: '{}' is no {}", text, value,
+                            types ? "dtype, as bf16, f8e4m3, int8 and int4 are"
+                                  : "whole number of 1 or more, such as 64 or 32k");
+        axis.values.push_back(value);
+        begin = end + 1;
+    }
+    return axis;
+}
+
+Sweep sweep(const Case& base, const std::vector<SweepAxis>& axes,
+            const std::function<void(size_t, size_t)>& progress) {
+    Sweep all{base.graph.name, axes, {}};
+    size_t rows = 1;
+    std::set<std::string> names;
+    for (const SweepAxis& axis : axes) {
+        if (!names.insert(axis.name).second)
+            throw UserError("{} is swept twice; give all its values in one", axis.name);
+        rows *= axis.values.size();
+        if (rows > kMostRows)
+            throw UserError("the sweep has more than {} rows; give fewer values", kMostRows);
+    }
+    for (size_t r = 0; r < rows; ++r) {
+        std::vector<std::string> values(axes.size());
+        size_t rest = r;
+        for (size_t i = axes.size(); i-- > 0;) {
+            values[i] = axes[i].values[rest % axes[i].values.size()];
+            rest /= axes[i].values.size();
+        }
+        all.rows.push_back(row_of_values(base, axes, std::move(values)));
+        if (progress) progress(r + 1, rows);
+    }
+    return all;
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/ask/why_not.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "planner/ask/what.h"
+#include "planner/plan/text_table.h"
+#include "planner/plan/workload_request.h"
+#include "planner/search/simplicity.h"
+
+namespace cleave::planner {
+namespace {
+
+[[noreturn]] void refuse_what(const std::string& what, const Plan& plan) {
+    throw UserError(
+        "'{}' is nothing that can be forced; ask for tp=N, pp=N, tp=N,pp=M, replicas=N, a device "
+        "({}), or a pin (layers.0-9={})",
+        what, plan.machine.devices.back().name, plan.machine.devices.back().name);
+}
+
+std::vector<std::string> split(const std::string& text, char at) {
+    std::vector<std::string> parts;
+    for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = std::min(text.find(at, begin), text.size());
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+// "tp=4" and others as changes of the options; false for any other text.
+bool force_shape(const std::string& what, PlanOptions& options) {
+    int tp = 0, pp = 0, replicas = 0;
+    for (const std::string& part : split(what, ',')) {
+        const size_t equals = part.find('=');
+        if (equals == std::string::npos) return false;
+        const std::string key = part.substr(0, equals), value = part.substr(equals + 1);
+        int* number = key == "tp"         ? &tp
+                      : key == "pp"       ? &pp
+                      : key == "replicas" ? &replicas
+                                          : nullptr;
+        if (!number) return false;
+        const auto [end, error] =
+            std::from_chars(value.data(), value.data() + value.size(), *number);
+        if (error != std::errc() || end != value.data() + value.size() || *number < 1 ||
+            *number > 1024)
+            throw UserError("{}: '{}' is no whole number from 1 to 1024; write {}=N", what, value,
+                            key);
+    }
+    if (tp > 0 || pp > 0) {
+        options.tensor_parallel = tp;
+        options.pipeline_stages = pp;
+    }
+    if (replicas > 0) options.replicas = replicas;
+    return true;
+}
+
+std::set<std::string> names_in_use(const Plan& plan) {
+    std::set<std::string> used;
+    for (const Stage& stage : plan.stages)
+        for (DeviceId d : stage.devices) {
+            used.insert(plan.machine.device(d).name);
+            for (const Machine& copy : plan.copies) used.insert(copy.device(d).name);
+        }
+    return used;
+}
+
+// The best plan that uses the device: with one end or the middle of the model on it.
+Outcome with_device(const Plan& plan, const Case& asked, const std::string& device) {
+    const auto layers = plan.graph.config.num_layers;
+    std::vector<std::string> parts;
+    if (layers > 0)
+        parts = {fmt::format("layers.{}", layers - 1), "layers.0",
+                 fmt::format("layers.{}", layers / 2)};
+    else if (!plan.graph.ops.empty())
+        parts = {plan.graph.ops.front().name, plan.graph.ops.back().name};
+    Outcome best;
+    for (const std::string& part : parts) {
+        Case forced = asked;
+        forced.options.pins.push_back({part, device});
+        Outcome outcome = outcome_of(forced);
+        const bool better = outcome.plan && (!best.plan || outcome.plan->prediction.objective_ns <
+                                                               best.plan->prediction.objective_ns);
+        if (better || best.refusal.empty()) {
+            if (better || !best.plan) best = std::move(outcome);
+        }
+    }
+    return best;
+}
+
+// Whether the plan has what is asked for.
+bool has_shape(const Plan& plan, const PlanOptions& forced, const PlanOptions& before) {
+    const auto width = static_cast<int>(plan.stages.front().devices.size());
+    const bool regular = std::ranges::all_of(
+        plan.stages, [&](const Stage& s) { return static_cast<int>(s.devices.size()) == width; });
+    const bool shape =
+        (forced.tensor_parallel == 0 || (regular && forced.tensor_parallel == width)) &&
+        (forced.pipeline_stages == 0 || forced.pipeline_stages == std::ssize(plan.stages));
+    const bool replicas =
+        forced.replicas == before.replicas || forced.replicas == plan.num_replicas();
+    return shape && replicas;
+}
+
+std::string memory_text(const Figures& f) {
+    return fmt::format("{} of {} on {}", bytes_text(f.needed), bytes_text(f.capacity), f.fullest);
+}
+
+void compare(const Plan& plan, WhyNotAnswer& a) {
+    a.forced = figures_of(*a.outcome.plan);
+    a.slower = slower_by(a.plan, *a.forced);
+    a.verdict = a.slower < -0.0005 ? Verdict::kBetter : Verdict::kWorse;
+    const std::string causes = causes_text(a.plan, *a.forced);
+    a.answer = fmt::format("{}: {} instead of {} ({}), {}; {} instead of {}{}.", a.forced->shape,
+                           speed_text(*a.forced), speed_text(a.plan), a.plan.shape,
+                           slower_text(a.slower), memory_text(*a.forced), memory_text(a.plan),
+                           causes.empty() ? "" : fmt::format("; of a decode pass {}", causes));
+    if (a.verdict != Verdict::kBetter) return;
+    const double simpler = hardship(plan.stages), other = hardship(a.outcome.plan->stages);
+    a.answer += row_of(plan.options.objective).fewest_devices
+                    ? " The objective is the fewest devices, not time."
+                : other > simpler
+                    ? " It was not taken: its stages are harder to run (unequal widths, a layer "
+                      "in two, or more stages), and that must gain up to 3 %."
+                : plan.options.tensor_parallel > 0 || plan.options.pipeline_stages > 0 ||
+                        !plan.options.pins.empty()
+                    ? " The plan's own shape or pins were forced."
+                    : " The search did not find it: its estimate was worse than its simulation.";
+}
+
+}  // namespace
+
+std::string_view verdict_name(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::kSame: return "same";
+        case Verdict::kWorse: return "worse";
+        case Verdict::kBetter: return "better";
+        case Verdict::kNoMemory: return "no memory";
+        case Verdict::kForbidden: return "forbidden";
+    }
+    return "";
+}
+
+WhyNotAnswer why_not(const Plan& plan, const Case& asked, const std::string& what) {
+    WhyNotAnswer a{.what = what};
+    a.plan = figures_of(plan);
+    Case forced = asked;
+    const auto same = [&](const std::string& text) {
+        a.verdict = Verdict::kSame;
+        a.answer = text;
+        return a;
+    };
+    if (force_shape(what, forced.options)) {
+        if (has_shape(plan, forced.options, asked.options))
+            return same(fmt::format("The plan is that: {}.", a.plan.shape));
+        a.outcome = outcome_of(forced);
+    } else if (what.find('=') != std::string::npos) {
+        const Pin pin = parse_pin(what);
+        if (find_part(plan, pin.what).ops.empty()) refuse_what(what, plan);
+        find_device(asked.machine, pin.device);
+        // It replaces what was pinned there.
+        std::erase_if(forced.options.pins, [&](const Pin& p) { return p.what == pin.what; });
+        forced.options.pins.push_back(pin);
+        a.outcome = outcome_of(forced);
+    } else {
+        DeviceId device;
+        try {
+            device = find_device(asked.machine, what);
+        } catch (const UserError&) {
+            refuse_what(what, plan);
+        }
+        const std::string& name = asked.machine.device(device).name;
+        if (names_in_use(plan).contains(name))
+            return same(fmt::format("{} is used; why it has what it has: `why` {}.", name, name));
+        a.outcome = with_device(plan, asked, name);
+    }
+    if (a.outcome.plan) {
+        compare(plan, a);
+    } else if (a.outcome.lacks_memory) {
+        a.verdict = Verdict::kNoMemory;
+        a.answer = fmt::format("{} does not fit: it {}.", what, a.outcome.refusal);
+        if (!a.outcome.fixes.empty())
+            a.answer += fmt::format(" It would with {}.", a.outcome.fixes.front());
+    } else {
+        a.verdict = Verdict::kForbidden;
+        a.answer = fmt::format("{} is not possible: {}.", what, a.outcome.refusal);
+    }
+    return a;
+}
+
+}  // namespace cleave::planner

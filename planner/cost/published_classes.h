@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far predictions are from published speeds, by class of what was run: bounds of the ratio
+// predicted speed over published speed, above 1 where the prediction is too fast. `tools/bench
+// published` prints every row, and fails where a class leaves its bounds; it reads this table, a
+// row a line. They are what predictions had when each was last looked at, rounded outwards. A
+// change of a cost that leaves them is looked at, and they move with it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace cleave::planner {
+
+struct PublishedClass {
+    std::string_view name;
+    double median_low, median_high;  // of the median
+    double low, high;                // of the 10th and the 90th percentile
+};
+
+// clang-format off
+inline constexpr std::array kPublishedClasses{
+    PublishedClass{"decode b1 1 GPU", 0.95, 1.15, 0.75, 1.75},
+    PublishedClass{"tensor parallel b1", 1.0, 1.35, 1.0, 1.95},
+    PublishedClass{"pipeline b1", 0.85, 1.4, 0.8, 2.3},
+    PublishedClass{"batched decode", 1.2, 1.5, 1.2, 1.5},
+    PublishedClass{"batched decode, closed loop", 1.0, 1.12, 0.85, 1.35},
+    PublishedClass{"batched throughput", 0.9, 1.15, 0.65, 1.45},
+    PublishedClass{"throughput, PCIe tensor parallel", 0.7, 0.9, 0.7, 0.9},
+    PublishedClass{"prefill", 0.9, 1.25, 0.85, 1.7},
+    PublishedClass{"collective in a node", 0.95, 1.2, 0.7, 1.7},
+    PublishedClass{"collective in a node, PCIe", 1.0, 3.6, 0.6, 13.0},
+    PublishedClass{"collective in a node, NCCL eager", 1.0, 7.0, 1.0, 7.0},
+    PublishedClass{"collective across nodes", 0.9, 1.15, 0.9, 7.0},
+    PublishedClass{"AMD decode", 1.1, 1.7, 1.1, 1.7},
+    PublishedClass{"AMD batched", 1.3, 1.7, 1.2, 1.9},
+    PublishedClass{"AMD collective in a node", 0.5, 0.9, 0.4, 1.1},
+    PublishedClass{"AMD collective across nodes", 0.9, 1.2, 0.9, 1.25},
+};
+// clang-format on
+
+constexpr const PublishedClass* find_published_class(std::string_view name) {
+    const auto at = std::ranges::find(kPublishedClasses, name, &PublishedClass::name);
+    return at == kPublishedClasses.end() ? nullptr : &*at;
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/view/text_summary.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "importer/weights/formats.h"
+#include "planner/analysis/storage.h"
+#include "planner/ask/room.h"
+#include "planner/machine/device_names.h"
+#include "planner/machine/fabric.h"
+#include "planner/plan/kv_room.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/plan/text_table.h"
+#include "planner/view/text_devices.h"
+#include "runtime/base/rounding.h"
+
+namespace cleave::planner {
+namespace {
+
+using Lines = std::vector<Line>;
+
+std::string names_text(const Machine& machine) {
+    std::vector<std::string> names;
+    for (const DeviceInfo& device : machine.devices) names.push_back(device.name);
+    return folded_names(names);
+}
+
+// "bf16", "int8 in groups of 32", or both.
+std::string rounded_types(const Plan& plan) {
+    std::set<DType> types;
+    for (const importer::Op& op : plan.graph.ops)
+        if (op.kind == importer::OpKind::kLinear)
+            if (const auto type =
+                    activation_rounding(plan.graph.weight(op.weights[0]), plan.workload))
+                types.insert(*type);
+    std::vector<std::string> names;
+    for (DType type : types)
+        names.push_back(type == DType::kInt8
+                            ? fmt::format("{} in groups of {}", type, kRoundingGroup)
+                            : fmt::format("{}", type));
+    return names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, " and "));
+}
+
+std::string rate_text(double rate) {
+    return rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.1f}", rate);
+}
+
+// "2 stages x 2 shards (tp 2 x pp 2)", or the shards of each stage where they differ.
+std::string shape_text(const Plan& plan) {
+    std::vector<size_t> shards;  // of stages whose devices were in none before
+    std::set<DeviceId> seen;
+    for (const Stage& s : plan.stages) {
+        bool returns = std::any_of(s.devices.begin(), s.devices.end(),
+                                   [&](DeviceId d) { return seen.count(d) > 0; });
+        if (!returns) shards.push_back(s.devices.size());
+        seen.insert(s.devices.begin(), s.devices.end());
+    }
+    std::string virtual_stages = shards.size() < plan.stages.size()
+                                     ? fmt::format(" in {} virtual stages", plan.stages.size())
+                                     : "";
+    const bool equal =
+        std::all_of(shards.begin(), shards.end(), [&](size_t n) { return n == shards[0]; });
+    if (equal)
+        return fmt::format("tp {} x pp {}{}", shards.empty() ? 0 : shards[0], shards.size(),
+                           virtual_stages);
+    std::string text;
+    for (size_t n : shards) text += fmt::format("{}{}", text.empty() ? "tp " : " + ", n);
+    return text +
+           (virtual_stages.empty() ? fmt::format(" in {} stages", shards.size()) : virtual_stages);
+}
+
+const std::string& name_of(const Plan& plan, DeviceId id) { return plan.machine.device(id).name; }
+
+// Bytes of all weights as devices hold them, with the scales of quantised ones.
+int64_t bytes_on_devices(const Plan& plan) {
+    int64_t bytes = 0;
+    for (const importer::Weight& w : plan.graph.weights) {
+        const bool matrix = w.shape.size() == 2;
+        const int64_t rows = matrix ? w.shape[0] : 1;
+        bytes += shard_bytes(w, rows, rows > 0 ? w.num_elements() / rows : 0,
+                             device_dtype(w, plan.workload));
+    }
+    return bytes;
+}
+
+std::string model_text(const Plan& plan) {
+    const importer::ModelConfig& c = plan.graph.config;
+    const std::string size = bytes_text(bytes_on_devices(plan));
+    if (c.num_layers == 0)
+        return fmt::format("{} operators, {} of weights", plan.graph.ops.size(), size);
+    return fmt::format("{} layers, hidden {}, {} heads ({} KV), MLP {}, vocabulary {}, {} {}",
+                       c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads,
+                       c.intermediate_size, c.vocab_size, size, weights_dtype(plan));
+}
+
+// What numbers are kept in on devices, and what crosses between them.
+std::string types_text(const Plan& plan) {
+    const Workload& w = plan.workload;
+    std::string text = fmt::format("weights {}", weights_dtype(plan));
+    if (importer::find_quantized_type(weights_dtype(plan))) text += " with scales";
+    if (!plan.kv_slabs.empty())
+        text += fmt::format(", KV cache {}{}", w.kv_dtype.value_or(DType::kF32),
+                            has_kv_scales(w.kv_dtype.value_or(DType::kF32)) ? " with scales" : "");
+    text += fmt::format(", activations {}", w.activation_dtype);
+    return plan.machine.devices.size() > 1 ? text + ", also between devices" : text;
+}
+
+std::string percent_text(int64_t part, int64_t whole) {
+    const double percent = 100 * static_cast<double>(part) / static_cast<double>(whole);
+    return percent < 1 ? "under 1" : fmt::format("{:.0f}", percent);
+}
+
+// What the plan's own placement has room for before a device is full.
+std::string room_line(const Plan& plan) {
+    const Room room = room_of(plan);
+    if (!room.has_kv()) return "";
+    const Workload& w = plan.workload;
+    const char* of = plan.copies.empty() ? "" : "in each replica ";
+    if (!room.whole_contexts)
+        return fmt::format("{}for {} tokens of KV cache in place of {}, then {} is full", of,
+                           room.kv_tokens, room.kv_tokens_now, name_of(plan, room.kv_bound));
+    const int64_t more = room.max_sequences - w.batch;
+    std::string text =
+        fmt::format("{}for {}{} of {} tokens", of,
+                    more > 0 ? count_text(more, "more sequence") : "no more sequence",
+                    more > 0 ? fmt::format(" ({} in all)", room.max_sequences) : "", w.context);
+    if (room.sequences_bound.valid())
+        text += fmt::format(", then {} is full", name_of(plan, room.sequences_bound));
+    if (room.positions_end)
+        return text + fmt::format("; for contexts of {}, where the model ends", room.positions);
+    text += fmt::format("; for {} of {}",
+                        w.batch == 1 ? "a context" : fmt::format("{} contexts", w.batch),
+                        room.max_context);
+    if (room.context_bound.valid())
+        text += fmt::format(", then {} is full", name_of(plan, room.context_bound));
+    return text;
+}
+
+std::string speed_line(const Plan& plan) {
+    const Prediction& p = plan.prediction;
+    const double rate = tokens_per_second(plan);
+    if (p.serving.users > 0)
+        return fmt::format("{} tokens/s, {} a user, who has a token every {}", rate_text(rate),
+                           rate_text(rate / static_cast<double>(p.serving.users)),
+                           time_text(p.serving.tpot_ns));
+    const int64_t batch = plan.workload.batch;
+    return fmt::format(
+        "{} tokens/s: a decode pass, {}, takes {}", rate_text(rate),
+        batch == 1 ? "one token" : fmt::format("a token of each of {} sequences", batch),
+        time_text(p.decode_ns_per_token));
+}
+
+std::string first_token_text(const Plan& plan) {
+    const Workload& w = plan.workload;
+    const Serving& s = plan.prediction.serving;
+    if (s.users > 0) return fmt::format("after {}", time_text(s.ttft_ns));
+    return fmt::format("after {}, when {} of {} tokens {} read",
+                       time_text(plan.prediction.prefill_ns),
+                       w.batch == 1 ? "a prompt" : fmt::format("{} prompts", w.batch),
+                       w.prompt_tokens, w.batch == 1 ? "is" : "are");
+}
+
+// "a; unused: b; c" as lines of their own.
+void add_binding(const std::string& binding, Lines& lines) {
+    constexpr std::string_view kUnused = "unused: ";
+    size_t at = 0;
+    while (at < binding.size()) {
+        size_t end = std::min(binding.find("; ", at), binding.size());
+        std::string part = binding.substr(at, end - at);
+        if (part.starts_with(kUnused))
+            lines.push_back({"unused", part.substr(kUnused.size())});
+        else
+            lines.push_back({at == 0 ? "limit" : "", part});
+        at = end + 2;
+    }
+}
+
+// How many devices share the layers that a pin names with its own.
+std::string pin_text(const Plan& plan, const Pin& pin) {
+    std::string text = fmt::format("{}={}", pin.what, pin.device);
+    size_t most = 0;
+    for (const Stage& stage : plan.stages)
+        for (const DeviceId d : stage.devices)
+            if (name_of(plan, d) == pin.device) most = std::max(most, stage.devices.size() - 1);
+    if (most > 0)
+        text += fmt::format(" (shared with {} of its stage; more pipeline stages keep them apart)",
+                            count_text(static_cast<int64_t>(most), "other device"));
+    return text;
+}
+
+std::string kv_text(const Plan& plan, const KvBound& bound) {
+    const Workload& w = plan.workload;
+    const int64_t tokens = kv_tokens(plan.kv_pool.num_blocks);
+    const int64_t most = kv_tokens(bound.num_blocks);
+    return fmt::format(
+        "{} tokens, {} of {}; {}", tokens, count_text(whole_sequences(plan), "sequence"), w.context,
+        most > tokens ? fmt::format("{} would bound it at {}", name_of(plan, bound.device), most)
+                      : fmt::format("bound by {}", name_of(plan, bound.device)));
+}
+
+// What figures across nodes rest on.
+void add_network(const Plan& plan, Lines& lines) {
+    const Fabric* fabric = find_fabric(plan.machine.fabric);
+    const int64_t nodes = nodes_used(plan);
+    if (!fabric || nodes < 2) return;
+    lines.push_back(
+        {"network", fmt::format("{} ({}{}) joins {} nodes: times over it are modelled, not run",
+                                fabric->name, fabric->words,
+                                fabric->through_host ? ", through the hosts' memory" : "", nodes)});
+}
+
+// Who is served at once, where, and what one batch alone takes.
+void add_serving(const Plan& plan, Lines& lines) {
+    const Prediction& p = plan.prediction;
+    const Serving& s = p.serving;
+    if (s.users == 0) return;
+    const int64_t batch = plan.workload.batch;
+    std::string text = count_text(s.users, "user");
+    if (!plan.copies.empty()) text += fmt::format(" on {} replicas", plan.num_replicas());
+    if (s.groups > 1)
+        text +=
+            fmt::format("{} in {} passes in flight of {} sequences",
+                        plan.copies.empty() ? "" : ", each", s.groups, ceil_div(batch, s.groups));
+    if (const std::optional<KvBound> bound = kv_bound(plan); bound && plan.options.most_users) {
+        const int64_t held =
+            kv_tokens(bound->num_blocks) / kv_tokens(1 + plan.workload.blocks_per_slot());
+        const PlanOptions& o = plan.options;
+        const bool at_limit = (o.max_tpot_ns > 0 && s.tpot_ns > o.max_tpot_ns / 10 * 9) ||
+                              (o.max_ttft_ns > 0 && s.ttft_ns > o.max_ttft_ns / 10 * 9);
+        text += held <= batch + batch / 32
+                    ? fmt::format("; {} has KV for no more", name_of(plan, bound->device))
+                    : fmt::format("; more would {}, {} has KV for {} a replica",
+                                  at_limit ? "not keep the limits" : "not be faster",
+                                  name_of(plan, bound->device), held);
+    }
+    lines.push_back({"serves", text});
+    lines.push_back({"a batch", fmt::format("{} at once: prefill {}, then a decode pass {}",
+                                            count_text(batch, "sequence"), time_text(p.prefill_ns),
+                                            time_text(p.decode_ns_per_token))});
+    constexpr size_t kShown = 3;
+    for (size_t i = 0; i < std::min(kShown, plan.copies.size()); ++i)
+        lines.push_back({i == 0 ? "replicas" : "", names_text(plan.copies[i])});
+    if (plan.copies.size() > kShown)
+        lines.push_back({"", fmt::format("and {} more, the last on {}", plan.copies.size() - kShown,
+                                         names_text(plan.copies.back()))});
+}
+
+// Of text that lists many things, the first and the last.
+std::string shortened(const std::string& text) {
+    constexpr size_t kMost = 100, kBegin = 55, kEnd = 35;
+    if (text.size() <= kMost) return text;
+    const size_t begin = text.rfind(", ", kBegin), end = text.find(", ", text.size() - kEnd);
+    if (begin == std::string::npos || end == std::string::npos) return text;
+    return text.substr(0, begin) + ", ..." + text.substr(end);
+}
+
+}  // namespace
+
+std::string title_text(const Plan& plan) {
+    return fmt::format(
+        "{} on {}, {}", plan.graph.name,
+        count_text(plan.num_replicas() * static_cast<int64_t>(plan.machine.devices.size()),
+                   "device"),
+        plan.copies.empty()
+            ? shape_text(plan)
+            : fmt::format("{} replicas of {}", plan.num_replicas(), shape_text(plan)));
+}
+
+std::vector<Line> answer_lines(const Plan& plan) {
+    Lines lines;
+    const Fullest most = fullest(plan);
+    if (most.capacity > 0)
+        lines.push_back(
+            {"fits",
+             fmt::format("yes: {} of {} ({} %) on the fullest {}, {}", bytes_text(most.needed),
+                         bytes_text(most.capacity), percent_text(most.needed, most.capacity),
+                         most.count == 1 ? "device" : "devices", most.devices)});
+    if (plan.prediction.decode_ns_per_token > 0) {
+        lines.push_back({"speed", speed_line(plan)});
+        lines.push_back({"first token", first_token_text(plan)});
+    }
+    add_binding(plan.why.binding, lines);
+    if (const std::string room = room_line(plan); !room.empty()) lines.push_back({"room", room});
+    return lines;
+}
+
+std::vector<Line> request_lines(const Plan& plan) {
+    const Workload& w = plan.workload;
+    Lines lines{{"model", model_text(plan)}, {"types", types_text(plan)}};
+    lines.push_back(
+        {"workload", fmt::format("batch {}, prompt {}, context {}, prefill in chunks of {}; for {}",
+                                 w.batch, w.prompt_tokens, w.context, w.prefill_chunk,
+                                 row_of(plan.options.objective).name)});
+    if (const std::optional<KvBound> bound = kv_bound(plan))
+        lines.push_back({"KV pool", kv_text(plan, *bound)});
+    std::vector<std::string> pins;
+    for (const Pin& pin : plan.options.pins) pins.push_back(pin_text(plan, pin));
+    if (!pins.empty()) lines.push_back({"pinned", fmt::format("{}", fmt::join(pins, ", "))});
+    if (std::string heads = head_split(plan); !heads.empty()) lines.push_back({"heads", heads});
+    add_network(plan, lines);
+    add_serving(plan, lines);
+    return lines;
+}
+
+namespace {
+
+// What the objective's time is of.
+std::string objective_text(const Plan& plan) {
+    const Prediction& p = plan.prediction;
+    const ObjectiveRow& row = row_of(plan.options.objective);
+    if (row.serves) return std::string(row.figure);
+    return fmt::format("a decode pass, and its part of {} of prefill that {} passes follow",
+                       time_text(p.prefill_ns),
+                       plan.workload.context - plan.workload.prompt_tokens);
+}
+
+}  // namespace
+
+std::vector<Line> why_lines(const Plan& plan, Speller spell) {
+    constexpr size_t kShown = 3, kShapes = 4;
+    const Why& w = plan.why;
+    const Prediction& p = plan.prediction;
+    Lines lines;
+    for (size_t i = 0; i < std::min(kShapes, w.runners_up.size()); ++i) {
+        const RunnerUp& r = w.runners_up[i];
+        lines.push_back(
+            {i ? "" : "instead",
+             fmt::format("{}: {}{}", shortened(r.shape),
+                         r.objective_ns > 0 ? time_text(r.objective_ns) + "; " : "", r.why_not)});
+    }
+    for (size_t i = 0; i < std::min(kShown, w.cuts.size()); ++i)
+        lines.push_back({i ? "" : "cuts", w.cuts[i]});
+    if (w.cuts.size() > kShown)
+        lines.push_back({"", fmt::format("and {} more", w.cuts.size() - kShown)});
+    if (p.lower_bound_ns > 0)
+        lines.push_back(
+            {"objective",
+             fmt::format("{}: {}; {}", time_text(p.objective_ns), objective_text(plan),
+                         gap(plan) > 1
+                             ? fmt::format("a bound that leaves much out is {}",
+                                           time_text(p.lower_bound_ns))
+                             : fmt::format("no plan can take less than {}, this one is within "
+                                           "{:.1f} %",
+                                           time_text(p.lower_bound_ns), 100 * gap(plan)))});
+    const std::vector<std::string> basis = basis_lines(plan, spell);
+    for (size_t i = 0; i < basis.size(); ++i) lines.push_back({i == 0 ? "rests on" : "", basis[i]});
+    return lines;
+}
+
+std::vector<Line> machinery_lines(const Plan& plan) {
+    Lines lines;
+    if (plan.workload.compute == ComputeMode::kFast)
+        lines.push_back({"compute", fmt::format("fast: products round their activations, to {}",
+                                                rounded_types(plan))});
+    if (decodes_by_widths(plan))
+        lines.push_back({"decode", fmt::format("on GPUs by kernels for {} sequences",
+                                               fmt::join(decode_widths(plan.workload), ", "))});
+    if (tokens_buffer(plan).valid())
+        lines.push_back(
+            {"tokens", fmt::format("greedy ones are chosen on {}: 4 bytes of each go to "
+                                   "the host, not its logits",
+                                   name_of(plan, plan.output_device))});
+    if (!plan.why.metis.empty()) lines.push_back({"metis", plan.why.metis});
+    return lines;
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The head of a plan's text as labelled lines: first what its reader wants to know (whether it
+// fits, how fast it is, what limits it, what room is left), then what was asked for, and at the end
+// of the text how the plan was found.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/plan/plan.h"
+#include "planner/view/basis.h"
+
+namespace cleave::planner {
+
+struct Line {
+    std::string label, text;  // an empty label goes on
+};
+
+std::string title_text(const Plan& plan);
+std::vector<Line> answer_lines(const Plan& plan);
+std::vector<Line> request_lines(const Plan& plan);
+std::vector<Line> why_lines(const Plan& plan, Speller spell);
+std::vector<Line> machinery_lines(const Plan& plan);
+
+}  // namespace cleave::planner

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What predictions say that they rest on.
+#include "planner/view/basis.h"
+
+#include <nlohmann/json.hpp>
+
+#include "planner/cost/published_classes.h"
+#include "planner/machine/catalogue.h"
+#include "planner/machine/vendor.h"
+#include "tests/planner/support/hand_plan.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using namespace planner;
+
+std::string as_asked(std::string_view text) { return "<" + std::string(text) + ">"; }
+
+std::vector<std::string> classes(const Plan& plan) {
+    std::vector<std::string> names;
+    for (const Basis& basis : bases_of(plan)) names.emplace_back(basis.name);
+    return names;
+}
+
+// The hand plan on catalogue devices.
+Plan on_models(const std::vector<std::vector<int>>& stages, const std::string& model,
+               const std::string& arch, LinkKind kind) {
+    Plan plan = hand_plan(stages);
+    for (DeviceInfo& d : plan.machine.devices) {
+        d.kind = DeviceKind::kSim;
+        d.arch = arch;
+        d.model = model;
+        if (const CatalogueModel* known = find_model(model)) set_rates(*known, d);
+    }
+    for (Link& link : plan.machine.links) link.kind = kind;
+    plan.workload.batch = 1;
+    return plan;
+}
+
+}  // namespace
+
+TEST_CASE("a host that nobody measured has assumed rates, and what measures them is named",
+          "[planner][view]") {
+    Plan plan = hand_plan({{0, 1}});
+    CHECK(classes(plan) == std::vector<std::string>{"host_assumed", "exchanges_assumed"});
+    const std::vector<Basis> bases = bases_of(plan, as_asked);
+    CHECK(bases[0].fix == "<$measure_machine>");
+    CHECK(bases[0].devices.size() == 2);
+    CHECK_FALSE(bases[0].error_percent);
+    CHECK(basis_lines(plan, as_asked)[0] ==
+          "rates that nobody measured, assumed from the CPU's features (host[0-1]): error not "
+          "known; <$measure_machine> measures them");
+    // Without a speller no name of an option is in a text.
+    for (const std::string& line : basis_lines(plan)) CHECK(line.find('$') == std::string::npos);
+    for (DeviceInfo& d : plan.machine.devices) d.measured.bandwidth = 1;
+    CHECK(classes(plan) == std::vector<std::string>{"host_measured", "exchanges_measured"});
+    CHECK(bases_of(plan)[0].error_percent == std::pair(1.0, 7.0));
+}
+
+TEST_CASE("only devices that have a stage are named", "[planner][view]") {
+    Plan plan = hand_plan({{0}});
+    plan.machine = tiny_machine(3);
+    const std::vector<Basis> bases = bases_of(plan);
+    REQUIRE(bases.size() == 1);
+    CHECK(bases[0].devices == std::vector{DeviceId(0)});
+}
+
+TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of such plans",
+          "[planner][view]") {
+    using Names = std::vector<std::string>;
+    CHECK(classes(on_models({{0}}, "h200", "sm_90a", LinkKind::kPcie)) ==
+          Names{"fitted", "published"});
+    CHECK(classes(on_models({{0, 1}}, "h200", "sm_90a", vendor_facts(Vendor{}).own_link)) ==
+          Names{"fitted", "exchanges_fitted", "published"});
+    CHECK(classes(on_models({{0, 1}}, "rtx4090", "sm_89", LinkKind::kPcie)) ==
+          Names{"data_sheet", "exchanges_modelled", "published"});
+    CHECK(classes(on_models({{0, 1}}, "nothing", "sm_89", LinkKind::kPcie)) ==
+          Names{"stated", "exchanges_modelled", "published"});
+    Plan nodes = on_models({{0, 1}}, "h100", "sm_90a", LinkKind::kNetwork);
+    nodes.machine.devices[1].host = "b";
+    CHECK(classes(nodes)[1] == "network_stated");
+    nodes.machine.fabric = "ib400";
+    CHECK(classes(nodes)[1] == "network_modelled");
+    // Mixed with a host there are no published speeds of the kind.
+    Plan mixed = on_models({{0, 1}}, "h100", "sm_90a", LinkKind::kPcie);
+    mixed.machine.devices[1] = hand_plan({{0, 1}}).machine.devices[1];
+    CHECK(classes(mixed) == Names{"data_sheet", "host_assumed", "exchanges_modelled"});
+}
+
+TEST_CASE("every class of published speeds that a plan may be of is in the table",
+          "[planner][view]") {
+    const auto ratio = [](Plan plan) {
+        const Basis last = bases_of(plan).back();
+        REQUIRE(last.part == "plan");
+        REQUIRE(last.speed_ratio);
+        return *last.speed_ratio;
+    };
+    const auto of = [](const char* name) {
+        const PublishedClass* row = find_published_class(name);
+        REQUIRE(row);
+        return std::pair(row->low, row->high);
+    };
+    const LinkKind pcie = LinkKind::kPcie;
+    Plan one = on_models({{0}}, "h100", "sm_90a", pcie);
+    CHECK(ratio(one) == of("decode b1 1 GPU"));
+    one.workload.batch = 8;
+    CHECK(ratio(one) == of("batched decode"));
+    one.prediction.serving.users = 8;
+    CHECK(ratio(one) == of("batched throughput"));
+    CHECK(ratio(on_models({{0, 1}}, "h100", "sm_90a", pcie)) == of("tensor parallel b1"));
+    CHECK(ratio(on_models({{0}, {1}}, "h100", "sm_90a", pcie)) == of("pipeline b1"));
+    Plan cards = on_models({{0, 1}}, "l40s", "sm_89", pcie);
+    cards.prediction.serving.users = 8;
+    CHECK(ratio(cards) == of("throughput, PCIe tensor parallel"));
+    Plan amd = on_models({{0}}, "mi300x", "gfx942", pcie);
+    CHECK(ratio(amd) == of("AMD decode"));
+    amd.workload.batch = 2;
+    CHECK(ratio(amd) == of("AMD batched"));
+}
+
+TEST_CASE("the JSON of a plan has what it rests on", "[planner][view]") {
+    const auto json = nlohmann::json::parse(basis_json(hand_plan({{0, 1}}), as_asked));
+    REQUIRE(json.size() == 2);
+    CHECK(json[0]["of"] == "launches");
+    CHECK(json[0]["class"] == "host_assumed");
+    CHECK(json[0]["devices"] == nlohmann::json{"host[0]", "host[1]"});
+    CHECK(json[0]["error_percent"].is_null());
+    CHECK(json[0]["fix"] == "<$measure_machine>");
+    CHECK(json[1]["of"] == "exchanges");
+}
+
+}  // namespace cleave::test

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/ask/diff.h"
+
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "planner/verify/verify.h"
+#include "tools/cli/model_source.h"
+#include "tools/cli/terminal.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/diff_json.h"
+
+namespace cleave::tools {
+namespace {
+
+using namespace planner;
+
+struct DiffArguments {
+    std::string a, b;
+    bool json = false;
+};
+
+Plan load(const std::string& path) {
+    ModelFlags flags;
+    flags.model = path;
+    LoadedModel model = load_model(flags, "");
+    if (!model.plan)
+        throw UserError(
+            "{}: diff compares .plan files; write one with `cleave plan {} -o FILE.plan`", path,
+            path);
+    verify_plan(*model.plan);
+    return std::move(*model.plan);
+}
+
+std::string both(int64_t a, int64_t b) {
+    const std::string x = bytes_text(a), y = bytes_text(b);
+    return x == y ? x : x + " -> " + y;
+}
+
+void show_devices(const PlanDiff& d) {
+    if (d.devices.empty()) return;
+    TextTable table("<<>>>>", "  ");
+    table.row({"", "heads", "weights", "KV", "used", "busy"});
+    constexpr size_t kShown = 16;
+    const auto text = [](const std::string& a, const std::string& b) {
+        return a == b ? a : (a.empty() ? "-" : a) + " -> " + (b.empty() ? "-" : b);
+    };
+    for (size_t i = 0; i < std::min(kShown, d.devices.size()); ++i) {
+        const DeviceChange& c = d.devices[i];
+        const char* only = c.capacity_a == 0 ? "+ " : c.capacity_b == 0 ? "- " : "";
+        table.row({only + c.device, text(c.heads_a, c.heads_b), both(c.weights_a, c.weights_b),
+                   both(c.kv_a, c.kv_b), both(c.needed_a, c.needed_b),
+                   text(milliseconds(c.busy_a), milliseconds(c.busy_b))});
+    }
+    if (d.devices.size() > kShown)
+        table.line(fmt::format("and {} more", d.devices.size() - kShown));
+    show_table(table);
+}
+
+void run_diff(const DiffArguments& flags) {
+    const Plan a = load(flags.a), b = load(flags.b);
+    const PlanDiff d = planner::diff(a, b, flags.a, flags.b);
+    if (flags.json) return print_json(diff_json(d));
+    show_answer(d.answer);
+    if (!d.same()) show_diff(d, flags.a, flags.b);
+}
+
+}  // namespace
+
+Json diff_json(const PlanDiff& d) {
+    Json json{{"answer", d.answer},     {"same", d.same()},      {"same_model", d.same_model},
+              {"model_a", d.model_a},   {"model_b", d.model_b},  {"slower", d.slower},
+              {"a", figures_json(d.a)}, {"b", figures_json(d.b)}};
+    json["prefill_pass_a"] = parts_json(d.prefill_a);
+    json["prefill_pass_b"] = parts_json(d.prefill_b);
+    json["asked"] = Json::array();
+    for (const Difference& one : d.asked)
+        json["asked"].push_back({{"what", one.what}, {"a", one.a}, {"b", one.b}});
+    json["moved"] = Json::array();
+    for (const Moved& one : d.moved)
+        json["moved"].push_back({{"what", one.what}, {"a", one.a}, {"b", one.b}});
+    json["devices"] = Json::array();
+    for (const DeviceChange& c : d.devices)
+        json["devices"].push_back({{"device", c.device},
+                                   {"heads_a", c.heads_a},
+                                   {"heads_b", c.heads_b},
+                                   {"weights_bytes_a", c.weights_a},
+                                   {"weights_bytes_b", c.weights_b},
+                                   {"kv_bytes_a", c.kv_a},
+                                   {"kv_bytes_b", c.kv_b},
+                                   {"needed_bytes_a", c.needed_a},
+                                   {"needed_bytes_b", c.needed_b},
+                                   {"busy_ms_a", in_ms(c.busy_a)},
+                                   {"busy_ms_b", in_ms(c.busy_b)}});
+    return json;
+}
+
+void show_diff(const PlanDiff& d, const std::string& a, const std::string& b) {
+    if (!d.asked.empty()) {
+        TextTable asked("<<<", "  ");
+        asked.row({"asked", a, b});
+        for (const Difference& one : d.asked) asked.row({one.what, one.a, one.b});
+        show_table(asked);
+    }
+    show_table(figures_table({a, b}, {&d.a, &d.b}));
+    if (!d.moved.empty()) {
+        TextTable moved("<<<", "  ");
+        moved.row({"moved", a, b});
+        for (const Moved& one : d.moved) moved.row({one.what, one.a, one.b});
+        show_table(moved);
+    }
+    show_devices(d);
+}
+
+void add_diff(CLI::App& app) {
+    auto flags = std::make_shared<DiffArguments>();
+    CLI::App* command =
+        app.add_subcommand("diff", "say what differs between two plans: places, bytes and time");
+    command->add_option("A", flags->a, "a .plan file")->required();
+    command->add_option("B", flags->b, "another")->required();
+    command->add_flag("--json", flags->json, "JSON on standard output");
+    command->footer("Example: cleave diff before.plan after.plan");
+    command->callback([flags] { run_diff(*flags); });
+}
+
+}  // namespace cleave::tools

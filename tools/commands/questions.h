@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the commands that ask a plan share: PLAN, a .plan file or a MODEL with the flags of `plan`;
+// the figures of a plan as JSON, and of two side by side as a table.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "planner/ask/case.h"
+#include "planner/ask/figures.h"
+#include "planner/plan/text_table.h"
+#include "runtime/cards/drivers.h"
+#include "tools/cli/options.h"
+
+namespace cleave::tools {
+
+using Json = nlohmann::ordered_json;
+
+struct QuestionFlags {
+    runtime::Drivers& drivers;
+    ModelFlags model;
+    PlanFlags plan;
+    bool json = false;
+};
+
+void add_question_flags(CLI::App& app, QuestionFlags& flags);
+
+struct Questioned {
+    planner::Plan plan;
+    // What it was made of; of a .plan file, what the file has of it.
+    std::optional<planner::Case> asked;
+};
+// `with_case`: the question plans again. UserError as of `plan`.
+Questioned plan_in_question(const QuestionFlags& flags, bool with_case);
+
+Json figures_json(const planner::Figures& figures);
+Json parts_json(const planner::TimeParts& parts);
+// Of what does not fit, or a rule forbids: {"fits", "refusal", "lacks_memory", "devices", "fixes"}.
+Json outcome_json(const planner::Outcome& outcome);
+
+// With flags as the command line has them.
+void print_json(const Json& json);
+// The answer, wrapped to a terminal, one line elsewhere.
+void show_answer(const std::string& answer);
+void show_table(const planner::TextTable& table);
+
+// Rows of figures, a column a plan.
+planner::TextTable figures_table(const std::vector<std::string>& heads,
+                                 const std::vector<const planner::Figures*>& plans);
+
+inline double in_ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
+std::string milliseconds(int64_t ns);  // "14.2 ms", "-" for 0
+
+}  // namespace cleave::tools

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/ask/why_not.h"
+
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "tools/commands/commands.h"
+#include "tools/commands/questions.h"
+
+namespace cleave::tools {
+namespace {
+
+struct WhyNotArguments : QuestionFlags {
+    std::string what;
+};
+
+void run_why_not(const WhyNotArguments& flags) {
+    const Questioned q = plan_in_question(flags, true);
+    const planner::WhyNotAnswer a = planner::why_not(q.plan, *q.asked, flags.what);
+    if (flags.json) {
+        Json json{{"model", q.plan.graph.name},
+                  {"what", a.what},
+                  {"answer", a.answer},
+                  {"verdict", planner::verdict_name(a.verdict)},
+                  {"slower", a.slower},
+                  {"plan", figures_json(a.plan)},
+                  {"forced", a.forced ? figures_json(*a.forced) : Json()},
+                  {"refusal", nullptr}};
+        if (a.verdict == planner::Verdict::kNoMemory || a.verdict == planner::Verdict::kForbidden)
+            json["refusal"] = outcome_json(a.outcome);
+        return print_json(json);
+    }
+    show_answer(a.answer);
+    if (a.forced) show_table(figures_table({"the plan", flags.what}, {&a.plan, &*a.forced}));
+    if (a.outcome.lacks_memory) {
+        planner::TextTable table("<>>>", "  ");
+        table.row({"", "needs", "has", "lacks"});
+        for (const planner::Deficit& d : a.outcome.devices)
+            table.row({d.device, planner::bytes_text(d.needed_bytes),
+                       planner::bytes_text(d.capacity_bytes),
+                       planner::bytes_text(d.deficit_bytes)});
+        show_table(table);
+    }
+}
+
+}  // namespace
+
+void add_why_not(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<WhyNotArguments>(WhyNotArguments{{.drivers = drivers}, ""});
+    CLI::App* command = app.add_subcommand(
+        "why-not", "plan what was not chosen, and say what it costs or which rule forbids it");
+    add_question_flags(*command, *flags);
+    command
+        ->add_option("WHAT", flags->what,
+                     "tp=8, pp=4, tp=4,pp=2, replicas=2, a device that is not used, or a pin, "
+                     "layers.0-9=cuda[1]")
+        ->required();
+    command->footer(
+        "Example: cleave why-not llama-3-70b --devices 'sim:h100[0-7]' tp=2\n"
+        "         cleave why-not llama.plan 'layers.0-9=sim:h100[1]'");
+    command->callback([flags] { run_why_not(*flags); });
+}
+
+}  // namespace cleave::tools

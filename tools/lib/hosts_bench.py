@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One plan over two hosts whose network is slow: predicted and measured time per token, and what
+groups in flight hide of a delay.
+
+In: the `cleave` program, the relay and the script of tests/two_hosts, which make two hosts of this
+machine (root; a TUN device), each rank with a core of its own. Out: a row a network. The delay is that
+of one way; the rate is tc's tbf. Nothing here is a network's own speed, and the relay has no core.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+SCRIPT = os.path.join(os.path.dirname(__file__), "../../tests/two_hosts/two_hosts.sh")
+
+
+class Hosts:
+    """Two hosts with a delay of so many microseconds one way, while it lives."""
+
+    def __init__(self, relay, delay_us, rate):
+        self.folder = tempfile.TemporaryDirectory()
+        self.call("up", self.folder.name, relay, str(delay_us))
+        if rate:
+            self.call("rate", self.folder.name, rate)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.call("down", self.folder.name)
+        self.folder.cleanup()
+
+    @staticmethod
+    def call(*words):
+        subprocess.run([SCRIPT, *words], check=True, stdin=subprocess.DEVNULL)
+
+    def json(self, *words):
+        """What the program prints as JSON, a rank on each host."""
+        mine = 'exec taskset -c "$OMPI_COMM_WORLD_RANK" "$@"'
+        run = [SCRIPT, "mpirun", self.folder.name, "-np", "2", "--host", "a,b", "bash", "-c", mine, "rank", *words]
+        done = subprocess.run(run, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode != 0:
+            sys.exit(done.stderr)
+        return json.loads(done.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cleave")
+    parser.add_argument("relay")
+    parser.add_argument("--shape", default="llama-110m")
+    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--rows", default="tokens,groups")
+    parser.add_argument("--rounds", type=int, default=1)
+    flags = parser.parse_args()
+    if why := subprocess.run([SCRIPT, "can"], capture_output=True, text=True).stdout:
+        sys.exit(f"tools/bench hosts: {why.strip()}")
+    with tempfile.TemporaryDirectory() as folder:
+        # Rates of one core, which is what a rank has.
+        os.environ["XDG_CONFIG_HOME"] = folder
+        one = ["taskset", "-c", "0", flags.cleave]
+        subprocess.run([*one, "devices", "--measure"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*one, "model", flags.shape, "--weights", "random", "-o", folder], check=True,
+                       stdout=subprocess.DEVNULL)
+        model = os.path.join(folder, "model.onnx")
+        devices = ["--devices", "host[0]@a,host[0]@b"]
+        short = ["--context", "256", "--prompt-tokens", "8"]
+        if "tokens" in flags.rows:
+            print(f"{flags.shape}, two ranks of one core, 1 Gb/s")
+            print("delay one way   split  predicted ms  measured ms  predicted / measured", flush=True)
+        for delay in (0, 200, 2000, 10000) if "tokens" in flags.rows else ():
+            with Hosts(flags.relay, delay, "1gbit") as hosts:
+                for split in ("--pp", "--tp"):
+                    plan = os.path.join(folder, "two.plan")
+                    for _ in range(flags.rounds):
+                        said = hosts.json(flags.cleave, "plan", model, *devices, split, "2", *short, "--json", "-o", plan)
+                        run = hosts.json(flags.cleave, "run", plan, "--input-ids", "1,2,3,4,5,6,7,8", "--ignore-eos",
+                                         "--max-new-tokens", str(flags.tokens), "--json")
+                        predicted, measured = said["predicted"]["decode_ms_per_token"], run["decode_ms_per_token"]
+                        print(f"{delay / 1000:10.1f} ms   {split[2:]} 2  {predicted:12.2f} {measured:12.2f} "
+                              f"{predicted / measured:10.2f}", flush=True)
+        if "groups" not in flags.rows:
+            return
+        speeds = {}
+        for delay in (0, 10000):
+            with Hosts(flags.relay, delay, "1gbit") as hosts:
+                served = hosts.json(flags.cleave, "run", model, *devices, "--pp", "2", "--batch", "32", *short,
+                                    "--serve-trace", f"rate=1000,prompt=8,output={flags.tokens},requests=32", "--json")
+                speeds[delay] = served["measured"]["tokens_per_second"]
+                print(f"32 sequences on pp 2, {delay / 1000:.0f} ms: {speeds[delay]:.1f} tokens/s", flush=True)
+        print(f"with 10 ms {speeds[10000] / speeds[0]:.2f} of the speed without (goal 0.8)")
+
+
+if __name__ == "__main__":
+    main()
