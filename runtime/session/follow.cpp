@@ -20,7 +20,7 @@ using namespace planner;
 namespace {
 
 // Commands of rank 0.
-const std::string kDescribe = "d", kOpen = "o";
+const std::string kDescribe = "d", kOpen = "o", kOpenTraced = "t";
 
 constexpr size_t kWholeFile = size_t{64} << 20, kPart = size_t{64} << 10;
 
@@ -106,8 +106,9 @@ std::string digest_of_files(const Plan& plan) {
     return digest.hex();
 }
 
-std::string plan_message(const Plan& plan) {
-    return kOpen + digest_of_files(plan) + "\n" + serialize_plan(plan);
+std::string plan_message(const Plan& plan, bool record_trace) {
+    return (record_trace ? kOpenTraced : kOpen) + digest_of_files(plan) + "\n" +
+           serialize_plan(plan);
 }
 
 Machine machine_of_run(HostJob& job, const std::string& list, const DescribeDevices& describe) {
@@ -137,7 +138,9 @@ void follow(HostJob& job, const SessionOptions& options, const DescribeDevices& 
             objection = error.what();
         }
         if (!objection.empty()) job.vote(objection);
-        Session session(*plan, options);
+        SessionOptions mine = options;
+        mine.record_trace = command == kOpenTraced;
+        Session session(*plan, mine);
         session.follow();
     }
 }

@@ -28,7 +28,8 @@ void end_run(HostJob& job);
 // plan says.
 std::string digest_of_files(const planner::Plan& plan);
 
-// SessionOptions::plan_message: the plan, and the digest of its files. Throws what that throws.
-std::string plan_message(const planner::Plan& plan);
+// SessionOptions::plan_message: the plan, the digest of its files, and whether all ranks trace its
+// steps, as rank 0 does. Throws what digest_of_files throws.
+std::string plan_message(const planner::Plan& plan, bool record_trace);
 
 }  // namespace cleave::runtime

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One plan over several processes of mpirun, as a user starts them: real MPI, over TCP on the
 // loopback device, which shows what is computed and said, and nothing of speed.
+#include <map>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
@@ -139,6 +141,13 @@ TEST_CASE(
     CHECK(run["devices"] == Json{"host[0]@0", "host[0]@1"});
     const std::string events = read_file(trace);
     CHECK_THAT(events, Contains("host[0]@0") && Contains("host[0]@1"));
+    // Each rank's steps, and flows from one to the other.
+    std::map<std::pair<std::string, int>, int> seen;
+    for (const Json& event : Json::parse(events)["traceEvents"])
+        ++seen[{event["ph"].get<std::string>(), event["tid"].get<int>()}];
+    CHECK(seen[{"X", 0}] == seen[{"X", 1}]);
+    CHECK(seen[{"X", 1}] > 0);
+    CHECK(seen[{"f", 0}] + seen[{"f", 1}] > 0);
     CHECK_THAT(run_cleave({"run", plan, "--prompt", "Once"}).error,
                Contains("host[0]@0") && Contains("start one process on each of the plan's hosts"));
 

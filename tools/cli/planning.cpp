@@ -216,7 +216,9 @@ runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& d
     runtime::SessionOptions options;
     options.drivers = &drivers;
     options.job = host_job();
-    options.plan_message = runtime::plan_message;
+    options.plan_message = [](const planner::Plan& plan) {
+        return runtime::plan_message(plan, false);
+    };
     options.threads = run.threads;
     options.compile.cpu_arch = run.cpu_arch;
     options.compile.reproducible = run.reproducible;

@@ -7,6 +7,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/execute/predicted_passes.h"
+#include "runtime/session/follow.h"
 #include "tools/cli/files.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
@@ -50,6 +51,9 @@ std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunArg
         upload.update(done, total, true);
     };
     options.record_trace = !flags.trace.empty();
+    options.plan_message = [traced = options.record_trace](const planner::Plan& of_all) {
+        return runtime::plan_message(of_all, traced);
+    };
     return std::make_unique<runtime::Session>(plan, options);
 }
 
