@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,14 @@ std::vector<float> read_floats(const fs::path& path) {
     file.read(reinterpret_cast<char*>(values.data()),
               static_cast<std::streamsize>(values.size() * sizeof(float)));
     return values;
+}
+
+// "1,2,3"
+std::vector<size_t> ids_of(const std::string& joined) {
+    std::vector<size_t> ids;
+    std::istringstream in(joined);
+    for (std::string id; std::getline(in, id, ',');) ids.push_back(std::stoul(id));
+    return ids;
 }
 
 }  // namespace
@@ -92,6 +101,30 @@ Peer run_ours(const fs::path& model, const std::vector<std::string>& devices,
 void check_same(const Peer& ours, const Peer& peer, double tolerance) {
     CHECK(ours.tokens == peer.tokens);
     CHECK(largest_difference(ours.logits, peer.logits) < tolerance);
+}
+
+void check_same_but_for_ties(const Peer& ours, const Peer& peer, const std::string& prompt,
+                             double tolerance) {
+    const std::vector<size_t> mine = ids_of(ours.tokens), other = ids_of(peer.tokens);
+    const size_t prompt_tokens = ids_of(prompt).size();
+    REQUIRE(mine.size() == other.size());
+    REQUIRE(ours.logits.size() == peer.logits.size());
+    const size_t rows = prompt_tokens + mine.size() - 1;
+    const size_t vocabulary = peer.logits.size() / rows;
+    size_t same = 0;
+    while (same < mine.size() && mine[same] == other[same]) ++same;
+    // The row that chose the first token that differs is the last with the same tokens before it.
+    const size_t shared = std::min(rows, prompt_tokens + same) * vocabulary;
+    auto until = [shared](const std::vector<float>& logits) {
+        return std::vector<float>(logits.begin(),
+                                  logits.begin() + static_cast<std::ptrdiff_t>(shared));
+    };
+    CHECK(largest_difference(until(ours.logits), until(peer.logits)) < tolerance);
+    if (same == mine.size()) return;
+    INFO("the first " << same << " tokens are the same; then " << mine[same] << " and "
+                      << other[same]);
+    const float* row = &peer.logits[(prompt_tokens + same - 1) * vocabulary];
+    CHECK(row[other[same]] - row[mine[same]] < 2 * tolerance);
 }
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {

@@ -44,6 +44,11 @@ std::string run_genai(const char* python, const std::filesystem::path& exported,
 // The same tokens, and logits within `tolerance`.
 void check_same(const Peer& ours, const Peer& peer, double tolerance = 1e-3);
 
+// The same up to the first token where two logits of the peer lie so close that errors within
+// `tolerance` decide: from there on the texts differ, and logits cannot be compared.
+void check_same_but_for_ties(const Peer& ours, const Peer& peer, const std::string& prompt,
+                             double tolerance);
+
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace cleave::test

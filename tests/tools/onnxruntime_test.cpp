@@ -82,7 +82,7 @@ TEST_CASE("quantised forms of the bundled model give ONNX Runtime's logits and t
         for (const Devices& devices : {Devices{"host"}, Devices{"host[0-2]", "--tp", "3"}}) {
             INFO(form.name << " on " << devices.front());
             const Peer ours = run_ours(model, devices, kPeerPrompt, kTokenCount, folder.path());
-            check_same(ours, peer, form.tolerance);
+            check_same_but_for_ties(ours, peer, kPeerPrompt, form.tolerance);
         }
     }
 }
