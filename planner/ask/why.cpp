@@ -134,6 +134,24 @@ void sort_places(std::vector<Place>& places) {
         places, {}, [](const Place& p) { return std::pair(!p.refusal.empty(), p.objective_ns); });
 }
 
+// Pins that keep each stage where it is by the end that lies farthest from the part, so that a
+// place of it in an earlier or a later stage is not this plan with alike devices exchanged.
+void keep_stages(const Plan& plan, const std::vector<OpId>& ops, bool earlier,
+                 std::vector<Pin>& pins) {
+    const auto is_free = [&](int layer) {
+        const std::vector<OpId> held = find_part(plan, fmt::format("layers.{}", layer)).ops;
+        return pins_on(plan, held).empty() && std::ranges::count(ops, held.front()) == 0;
+    };
+    for (const Stage& stage : plan.stages) {
+        if (stage.last_layer < stage.first_layer) continue;
+        const bool behind = ops.back() < stage.first_op;
+        const bool own = !behind && ops.front() <= stage.last_op;
+        const int far = behind || (own && earlier) ? stage.last_layer : stage.first_layer;
+        if (is_free(far))
+            pins.push_back({fmt::format("layers.{}", far), name(plan, stage.devices[0])});
+    }
+}
+
 std::vector<Place> places_of_part(const Plan& plan, const What& what,
                                   const std::vector<int>& stages) {
     std::vector<Place> places;
@@ -146,18 +164,20 @@ std::vector<Place> places_of_part(const Plan& plan, const What& what,
             place_of(plan, base, what.text,
                      fmt::format("without the pin {}={}", plan.options.pins[pins[0]].what,
                                  plan.options.pins[pins[0]].device)));
-    const auto pinned_to = [&](DeviceId device, bool keep) {
-        Case asked = base;
-        if (keep) keep_shape(plan, asked.options);
+    const auto pin_to = [&](Case asked, DeviceId device) {
         asked.options.pins.push_back({what.pin, name(plan, device)});
         places.push_back(
             place_of(plan, asked, what.text, fmt::format("on {}", name(plan, device))));
     };
+    const auto in_stage = [&](int stage) {
+        Case asked = base;
+        keep_shape(plan, asked.options);
+        keep_stages(plan, what.ops, stage < stages.front(), asked.options.pins);
+        pin_to(asked, plan.stages[static_cast<size_t>(stage)].devices[0]);
+    };
     if (plan.stages.size() > 1 && !stages.empty()) {
-        if (stages.front() > 0)
-            pinned_to(plan.stages[static_cast<size_t>(stages.front()) - 1].devices[0], true);
-        if (static_cast<size_t>(stages.back()) + 1 < plan.stages.size())
-            pinned_to(plan.stages[static_cast<size_t>(stages.back()) + 1].devices[0], true);
+        if (stages.front() > 0) in_stage(stages.front() - 1);
+        if (stages.back() + 1 < std::ssize(plan.stages)) in_stage(stages.back() + 1);
     } else if (plan.stages.front().devices.size() > 1) {
         Case asked = base;
         asked.options.tensor_parallel = 0;
@@ -166,7 +186,7 @@ std::vector<Place> places_of_part(const Plan& plan, const What& what,
     } else if (plan.machine.devices.size() > 1) {
         for (size_t d = 0; d < plan.machine.devices.size(); ++d)
             if (DeviceId(d) != plan.stages.front().devices[0]) {
-                pinned_to(DeviceId(d), false);
+                pin_to(base, DeviceId(d));
                 break;
             }
     }

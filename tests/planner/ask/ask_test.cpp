@@ -95,9 +95,11 @@ TEST_CASE("why says where a part is, and what its neighbours would cost, planned
     CHECK(a.because == "speed");
     Case forced = asked;
     forced.options.pipeline_stages = 2;
-    forced.options.pins = {{"layers.20.q_proj", "sim:h100[0]"}};
     const WhyAnswer whole = why(plan, "layers.20");
-    forced.options.pins = {{"layers.20", "sim:h100[0]"}};
+    REQUIRE(whole.places.size() == 1);
+    // Each stage keeps its far end, so that alike devices do not just change their parts.
+    forced.options.pins = {
+        {"layers.20", "sim:h100[0]"}, {"layers.0", "sim:h100[0]"}, {"layers.31", "sim:h100[2]"}};
     CHECK(whole.places[0].objective_ns == plan_of(forced).prediction.objective_ns);
     CHECK(whole.places[0].where == "sim:h100[0-1]");
     CHECK_THAT(whole.answer, Contains("layers.20 is on sim:h100[2-3]") && Contains("slower"));
@@ -120,7 +122,7 @@ TEST_CASE("why of a pin, a device, a weight, a buffer, a token and the links", "
     CHECK(device.device.sent > 0);
     REQUIRE(device.places.size() == 1);
     CHECK(device.places[0].objective_ns > 0);
-    const WhyAnswer weight = why(plan, "layers.3.q_proj.weight");
+    const WhyAnswer weight = why(plan, "model.layers.3.q_proj.weight");
     REQUIRE(weight.holdings.size() == 2);
     CHECK(weight.holdings[1].share == "rows 2048-4095");
     CHECK(why(plan, "batch.positions").what.kind == WhatKind::kBuffer);
@@ -167,7 +169,7 @@ TEST_CASE("why not is the forced plan, the memory it lacks, or the rule", "[plan
     const WhyNotAnswer device = why_not(alone, mixed, "sim:host[0]");
     CHECK(device.verdict == Verdict::kWorse);
     CHECK(device.forced->devices == 2);
-    Case tight = case_on("sim:rtx4090[0-1]", {.context = 8192}, {}, "llama-3-8b");
+    Case tight = case_on("sim:rtx4090[0-1]", {.context = 8192}, {.tensor_parallel = 1});
     tight.machine.devices[1].memory_bytes = int64_t{4} << 30;
     const WhyNotAnswer lacks = why_not(plan_of(tight), tight, "layers.0-31=sim:rtx4090[1]");
     CHECK(lacks.verdict == Verdict::kNoMemory);

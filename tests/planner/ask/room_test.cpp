@@ -38,9 +38,14 @@ Plan tight_plan(Drawer& d, Workload workload) {
     Machine machine = machine_of(fmt::format("{}[0-{}]", kind, d.pick(0, 5)), small_host(2));
     PlanOptions options{.objective = static_cast<Objective>(d.pick(0, 1))};
     const Plan loose = make_plan(graph, machine, workload, options);
-    for (size_t i = 0; i < machine.devices.size(); ++i)
-        machine.devices[i].memory_bytes = loose.memory[i].needed() + d.pick(1, 32) * 200'000;
-    return make_plan(graph, machine, workload, options);
+    for (int64_t slack = d.pick(1, 32) * 200'000;; slack *= 2) {
+        for (size_t i = 0; i < machine.devices.size(); ++i)
+            machine.devices[i].memory_bytes = loose.memory[i].needed() + slack;
+        try {
+            return make_plan(graph, machine, workload, options);
+        } catch (const DoesNotFit&) {  // the search looks at no more than some placements
+        }
+    }
 }
 
 Workload drawn_workload(Drawer& d) {

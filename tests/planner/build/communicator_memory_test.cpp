@@ -141,7 +141,7 @@ TEST_CASE(
         plan_of_small_model(machine);
         FAIL("no error");
     } catch (const DoesNotFit& error) {
-        CHECK_THAT(error.what(), Contains("NCCL 2.28.9's buffers 0.3 GB") &&
+        CHECK_THAT(error.what(), Contains("NCCL 2.28.9's buffers 285 MB") &&
                                      Contains("exchange without NCCL 2.28.9") &&
                                      Contains("CLEAVE_NCCL_LIBRARY=none"));
     }
