@@ -47,13 +47,14 @@ public:
     Run run(const std::string& fails) {
         fs::remove_all(out());
         fs::create_directories(out());
-        Words all{"env", "XDG_CACHE_HOME=" + (folder_.path() / "cache").string()};
+        // What starts it has all its calls.
+        Words all{"timeout", "60", "env", "XDG_CACHE_HOME=" + (folder_.path() / "cache").string()};
         if (!fails.empty()) {
             all.emplace_back("LD_PRELOAD=" CLEAVE_FAIL_CALL);
             all.push_back("CLEAVE_FAIL=" + fails);
             all.push_back("CLEAVE_FAIL_COUNT=" + count_file().string());
         }
-        for (const char* word : {"timeout", "60", CLEAVE_BINARY}) all.emplace_back(word);
+        all.emplace_back(CLEAVE_BINARY);
         all.insert(all.end(), words_.begin(), words_.end());
         Run made{run_program(all), files_in(out())};
         return made;
