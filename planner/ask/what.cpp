@@ -14,9 +14,6 @@
 namespace cleave::planner {
 namespace {
 
-using importer::Op;
-using importer::OpKind;
-
 std::optional<int> layer_number(std::string_view text) {
     int n = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);

@@ -131,105 +131,106 @@ int posix_memalign(void** memory, size_t alignment, size_t size) {
 
 int open(const char* path, int flags, ...) {
     CLEAVE_MODE(flags)
-    static auto* const real = next<int(const char*, int, ...)>("open");
-    return fails(Kind::kOpen) ? refused(EMFILE, -1) : real(path, flags, mode);
+    static auto* const kReal = next<int(const char*, int, ...)>("open");
+    return fails(Kind::kOpen) ? refused(EMFILE, -1) : kReal(path, flags, mode);
 }
 int open64(const char* path, int flags, ...) {
     CLEAVE_MODE(flags)
-    static auto* const real = next<int(const char*, int, ...)>("open64");
-    return fails(Kind::kOpen) ? refused(EMFILE, -1) : real(path, flags, mode);
+    static auto* const kReal = next<int(const char*, int, ...)>("open64");
+    return fails(Kind::kOpen) ? refused(EMFILE, -1) : kReal(path, flags, mode);
 }
 int openat(int folder, const char* path, int flags, ...) {
     CLEAVE_MODE(flags)
-    static auto* const real = next<int(int, const char*, int, ...)>("openat");
-    return fails(Kind::kOpen) ? refused(EMFILE, -1) : real(folder, path, flags, mode);
+    static auto* const kReal = next<int(int, const char*, int, ...)>("openat");
+    return fails(Kind::kOpen) ? refused(EMFILE, -1) : kReal(folder, path, flags, mode);
 }
 int openat64(int folder, const char* path, int flags, ...) {
     CLEAVE_MODE(flags)
-    static auto* const real = next<int(int, const char*, int, ...)>("openat64");
-    return fails(Kind::kOpen) ? refused(EMFILE, -1) : real(folder, path, flags, mode);
+    static auto* const kReal = next<int(int, const char*, int, ...)>("openat64");
+    return fails(Kind::kOpen) ? refused(EMFILE, -1) : kReal(folder, path, flags, mode);
 }
 std::FILE* fopen(const char* path, const char* mode) {
-    static auto* const real = next<std::FILE*(const char*, const char*)>("fopen");
-    return fails(Kind::kOpen) ? refused<std::FILE*>(EMFILE, nullptr) : real(path, mode);
+    static auto* const kReal = next<std::FILE*(const char*, const char*)>("fopen");
+    return fails(Kind::kOpen) ? refused<std::FILE*>(EMFILE, nullptr) : kReal(path, mode);
 }
 std::FILE* fopen64(const char* path, const char* mode) {
-    static auto* const real = next<std::FILE*(const char*, const char*)>("fopen64");
-    return fails(Kind::kOpen) ? refused<std::FILE*>(EMFILE, nullptr) : real(path, mode);
+    static auto* const kReal = next<std::FILE*(const char*, const char*)>("fopen64");
+    return fails(Kind::kOpen) ? refused<std::FILE*>(EMFILE, nullptr) : kReal(path, mode);
 }
 
 ssize_t read(int file, void* to, size_t size) {
-    static auto* const real = next<ssize_t(int, void*, size_t)>("read");
-    return fails(Kind::kRead) ? refused<ssize_t>(EIO, -1) : real(file, to, size);
+    static auto* const kReal = next<ssize_t(int, void*, size_t)>("read");
+    return fails(Kind::kRead) ? refused<ssize_t>(EIO, -1) : kReal(file, to, size);
 }
 ssize_t pread(int file, void* to, size_t size, off_t at) {
-    static auto* const real = next<ssize_t(int, void*, size_t, off_t)>("pread");
-    return fails(Kind::kRead) ? refused<ssize_t>(EIO, -1) : real(file, to, size, at);
+    static auto* const kReal = next<ssize_t(int, void*, size_t, off_t)>("pread");
+    return fails(Kind::kRead) ? refused<ssize_t>(EIO, -1) : kReal(file, to, size, at);
 }
 ssize_t pread64(int file, void* to, size_t size, off64_t at) {
-    static auto* const real = next<ssize_t(int, void*, size_t, off64_t)>("pread64");
-    return fails(Kind::kRead) ? refused<ssize_t>(EIO, -1) : real(file, to, size, at);
+    static auto* const kReal = next<ssize_t(int, void*, size_t, off64_t)>("pread64");
+    return fails(Kind::kRead) ? refused<ssize_t>(EIO, -1) : kReal(file, to, size, at);
 }
 
 ssize_t write(int file, const void* from, size_t size) {
-    static auto* const real = next<ssize_t(int, const void*, size_t)>("write");
-    return file != 2 && fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1) : real(file, from, size);
+    static auto* const kReal = next<ssize_t(int, const void*, size_t)>("write");
+    return file != 2 && fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1)
+                                            : kReal(file, from, size);
 }
 ssize_t writev(int file, const iovec* parts, int count) {
-    static auto* const real = next<ssize_t(int, const iovec*, int)>("writev");
+    static auto* const kReal = next<ssize_t(int, const iovec*, int)>("writev");
     return file != 2 && fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1)
-                                            : real(file, parts, count);
+                                            : kReal(file, parts, count);
 }
 ssize_t pwrite64(int file, const void* from, size_t size, off64_t at) {
-    static auto* const real = next<ssize_t(int, const void*, size_t, off64_t)>("pwrite64");
-    return fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1) : real(file, from, size, at);
+    static auto* const kReal = next<ssize_t(int, const void*, size_t, off64_t)>("pwrite64");
+    return fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1) : kReal(file, from, size, at);
 }
 int fsync(int file) {
-    static auto* const real = next<int(int)>("fsync");
-    return fails(Kind::kWrite) ? refused(EIO, -1) : real(file);
+    static auto* const kReal = next<int(int)>("fsync");
+    return fails(Kind::kWrite) ? refused(EIO, -1) : kReal(file);
 }
 
 int rename(const char* from, const char* to) {
-    static auto* const real = next<int(const char*, const char*)>("rename");
-    return fails(Kind::kRename) ? refused(EIO, -1) : real(from, to);
+    static auto* const kReal = next<int(const char*, const char*)>("rename");
+    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(from, to);
 }
 int renameat(int folder, const char* from, int other, const char* to) {
-    static auto* const real = next<int(int, const char*, int, const char*)>("renameat");
-    return fails(Kind::kRename) ? refused(EIO, -1) : real(folder, from, other, to);
+    static auto* const kReal = next<int(int, const char*, int, const char*)>("renameat");
+    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(folder, from, other, to);
 }
 int linkat(int folder, const char* from, int other, const char* to, int flags) {
-    static auto* const real = next<int(int, const char*, int, const char*, int)>("linkat");
-    return fails(Kind::kRename) ? refused(EIO, -1) : real(folder, from, other, to, flags);
+    static auto* const kReal = next<int(int, const char*, int, const char*, int)>("linkat");
+    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(folder, from, other, to, flags);
 }
 
 void* mmap(void* at, size_t size, int protection, int flags, int file, off_t offset) {
-    static auto* const real = next<void*(void*, size_t, int, int, int, off_t)>("mmap");
+    static auto* const kReal = next<void*(void*, size_t, int, int, int, off_t)>("mmap");
     return fails(Kind::kMap) ? refused<void*>(ENOMEM, MAP_FAILED)
-                             : real(at, size, protection, flags, file, offset);
+                             : kReal(at, size, protection, flags, file, offset);
 }
 void* mmap64(void* at, size_t size, int protection, int flags, int file, off64_t offset) {
-    static auto* const real = next<void*(void*, size_t, int, int, int, off64_t)>("mmap64");
+    static auto* const kReal = next<void*(void*, size_t, int, int, int, off64_t)>("mmap64");
     return fails(Kind::kMap) ? refused<void*>(ENOMEM, MAP_FAILED)
-                             : real(at, size, protection, flags, file, offset);
+                             : kReal(at, size, protection, flags, file, offset);
 }
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                    void* argument) {
     using Call = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-    static auto* const real = next<Call>("pthread_create");
-    return fails(Kind::kThread) ? EAGAIN : real(thread, attributes, routine, argument);
+    static auto* const kReal = next<Call>("pthread_create");
+    return fails(Kind::kThread) ? EAGAIN : kReal(thread, attributes, routine, argument);
 }
 
 int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                 const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) {
     using Call = int(pid_t*, const char*, const posix_spawn_file_actions_t*,
                      const posix_spawnattr_t*, char* const[], char* const[]);
-    static auto* const real = next<Call>("posix_spawn");
-    return fails(Kind::kProcess) ? EAGAIN : real(pid, path, actions, attributes, argv, envp);
+    static auto* const kReal = next<Call>("posix_spawn");
+    return fails(Kind::kProcess) ? EAGAIN : kReal(pid, path, actions, attributes, argv, envp);
 }
 pid_t fork() {
-    static auto* const real = next<pid_t()>("fork");
-    return fails(Kind::kProcess) ? refused<pid_t>(EAGAIN, -1) : real();
+    static auto* const kReal = next<pid_t()>("fork");
+    return fails(Kind::kProcess) ? refused<pid_t>(EAGAIN, -1) : kReal();
 }
 
 }  // extern "C"

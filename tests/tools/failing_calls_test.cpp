@@ -36,7 +36,7 @@ struct Run {
 // A command that writes into one folder, whose caches are its own.
 class Command {
 public:
-    Command(Words words, std::string output) : words_(std::move(words)) {
+    Command(Words words, const std::string& output) : words_(std::move(words)) {
         if (!output.empty()) {
             words_.emplace_back("-o");
             words_.push_back((out() / output).string());
