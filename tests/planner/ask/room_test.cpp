@@ -44,6 +44,7 @@ Plan tight_plan(Drawer& d, Workload workload) {
         try {
             return make_plan(graph, machine, workload, options);
         } catch (const DoesNotFit&) {  // the search looks at no more than some placements
+            continue;
         }
     }
 }

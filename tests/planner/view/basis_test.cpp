@@ -90,7 +90,7 @@ TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of su
 
 TEST_CASE("every class of published speeds that a plan may be of is in the table",
           "[planner][view]") {
-    const auto ratio = [](Plan plan) {
+    const auto ratio = [](const Plan& plan) {
         const Basis last = bases_of(plan).back();
         REQUIRE(last.part == "plan");
         REQUIRE(last.speed_ratio);
