@@ -15,6 +15,7 @@
 #include "planner/search/candidates.h"
 #include "planner/search/exhaustive.h"
 #include "planner/search/explain.h"
+#include "planner/search/fleet.h"
 #include "planner/search/lower_bound.h"
 #include "planner/search/nearest.h"
 #include "planner/search/refine.h"
@@ -202,9 +203,11 @@ std::optional<Found> plan_best_users(const PlanOptions& options,
 }
 
 // The best plan of many users: over each division of the machine into alike parts, the users of a
-// part in a plan of the first one.
-Plan plan_replicas(const Model& model, const Machine& machine, const Workload& workload,
-                   const PlanOptions& options, const Passes& pass, bool enumerate) {
+// part in a plan of the first one. Nothing where none fits and keeps the limits, or, where it
+// `must`, the UserError that says so.
+std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
+                                  const Workload& workload, const PlanOptions& options, bool must,
+                                  const Passes& pass, bool enumerate) {
     const int64_t most = options.most_users ? INT64_MAX : workload.batch;
     const std::vector<Division> all =
         pass("divide", [&] { return divisions(machine, options, most); });
@@ -217,7 +220,9 @@ Plan plan_replicas(const Model& model, const Machine& machine, const Workload& w
     const auto plan_on = [&](const Machine& part, int64_t users, bool must_fit) {
         Workload share = workload;
         share.batch = users;
-        return plan_replica(model, part, share, options, must_fit, pass, enumerate);
+        PlanOptions free = options;  // one part of many need not keep the limits
+        free.max_ttft_ns = free.max_tpot_ns = 0;
+        return plan_replica(model, part, share, free, must_fit, pass, enumerate);
     };
     for (const Division& division : all) {
         if (best && division.parts.front().devices.size() > kLargestPart) break;
@@ -247,12 +252,14 @@ Plan plan_replicas(const Model& model, const Machine& machine, const Workload& w
         best = std::move(found);
         spare = &division.spare;
     }
+    if (!best && !must) return std::nullopt;
     if (!best && !outside)  // the whole machine's refusal, or that of the parts asked for
         plan_on(all.back().parts.front(),
                 options.most_users ? 1 : ceil_div(workload.batch, std::ssize(all.back().parts)),
                 true);
     if (!best) refuse_limits(options, outside->plan.prediction.serving);
     explain_replicas(others, chosen, *spare, best->plan);
+    best->plan.options = options;
     return std::move(best->plan);
 }
 
@@ -276,10 +283,18 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
     const Model model{given_graph, analysis};
     check_replicas(machine, given, options);
     const bool many = options.replicas != 1 || options.most_users || options.max_ttft_ns > 0 ||
-                      options.max_tpot_ns > 0;
+                      options.max_tpot_ns > 0 || row_of(options.objective).fewest_for_load;
+    const auto plan_many = [&](const Machine& on, bool must) {
+        return plan_replicas(model, on, given, options, must, pass, control.enumerate);
+    };
+    std::optional<Fleet> fleet;
+    if (row_of(options.objective).fewest_for_load)
+        fleet = fewest_devices(machine, options,
+                               [&](const Machine& part) { return plan_many(part, false); });
     Plan plan =
-        !many ? plan_replica(model, machine, given, options, true, pass, control.enumerate)->plan
-              : plan_replicas(model, machine, given, options, pass, control.enumerate);
+        fleet  ? std::move(fleet->plan)
+        : many ? *plan_many(machine, true)
+               : plan_replica(model, machine, given, options, true, pass, control.enumerate)->plan;
     if (options.tensor_parallel > 0 || options.pipeline_stages > 0)
         pass("shapes_beside", plan, [&] { shapes_beside(analysis, plan); });
     if (given.kv_tokens == Workload::kAllThatIsLeft)
@@ -288,7 +303,7 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
         Workload workload = plan.workload;
         workload.batch = std::max(given.batch, plan.prediction.serving.users);
         plan.prediction.lower_bound_ns =
-            lower_bound_ns(analysis, machine, workload, options.objective);
+            lower_bound_ns(analysis, fleet ? fleet->machine : machine, workload, options.objective);
     });
     pass("verify", [&] { Passes::prove("planning", plan); });
     return plan;

@@ -119,6 +119,8 @@ Case case_of(const Plan& plan) {
 Case replica_case(const Plan& plan) {
     Case asked{plan.graph, plan.machine, plan.workload, plan.options};
     asked.options.replicas = 1;
+    if (row_of(plan.options.objective).fewest_for_load)  // they are found
+        asked.options.objective = Objective::kThroughput;
     asked.options.most_users = false;
     asked.options.max_ttft_ns = asked.options.max_tpot_ns = 0;
     return asked;

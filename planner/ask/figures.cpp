@@ -204,6 +204,8 @@ Figures figures_of(const Plan& plan) {
     const PassPoint point = pass_point(plan, false);
     for (const Step& step : plan.decode.steps) f.link_bytes += step.link_bytes.at(point);
     f.decode = time_parts(plan, false);
+    f.price_micros = price_micros_per_hour(plan);
+    f.cost_per_million = cost_per_million_tokens(plan);
     f.room = room_of(plan);
     const auto name = [&](DeviceId id) {
         return id.valid() ? plan.machine.device(id).name : std::string();

@@ -65,7 +65,9 @@ struct Figures {
     int64_t link_bytes = 0;       // that a decode pass moves between devices
     TimeParts decode;
     int64_t replicas = 1;
-    Room room;                                             // of one replica
+    int64_t price_micros = 0;     // of those devices an hour; 0: not all have prices
+    double cost_per_million = 0;  // tokens, at that price
+    Room room;                    // of one replica
     std::string sequences_bound, context_bound, kv_bound;  // names of its devices, or empty
 };
 Figures figures_of(const Plan& plan);

@@ -43,6 +43,8 @@ private:
     bool passes_are_whole_;
 };
 
+constexpr int64_t kExactDevices = 64;
+
 // What is left at one number of sequences or positions.
 struct Probe {
     int64_t number = 0;
@@ -69,18 +71,23 @@ struct Largest {
 
 // The largest number in [1, most] that fits. Memory is nearly linear in it: what lies between the
 // two last probes is interpolated, and halved where that does not close in.
+// `known`: a number that fits. `fine`: numbers that differ by less than that share are one.
 template <class At>
-Largest largest(int64_t guess, int64_t most, At&& at) {
-    std::optional<Probe> low, high;  // fits; does not
+Largest largest(int64_t guess, int64_t most, const std::optional<Probe>& known, int64_t fine,
+                At&& at) {
+    std::optional<Probe> low = known, high;  // fits; does not
+    bool fits = true;                        // the last one
     const auto take = [&](int64_t number) {
         const Probe probe = at(number);
-        (probe.fits() ? low : high) = probe;
+        fits = probe.fits();
+        (fits ? low : high) = probe;
     };
     take(std::clamp<int64_t>(guess, 1, most));
+    if (low && high && low->number >= high->number) low.reset();
     for (int tries = 0;; ++tries) {
         if (low && low->number == most) return {most, {}};
         if (high && high->number == 1) return {0, high->least};
-        if (low && high && high->number - low->number == 1)
+        if (low && high && high->number - low->number <= std::max<int64_t>(1, low->number / fine))
             return {low->number, high->headroom < 0 ? high->least : DeviceId()};
         if (!high) {
             take(
@@ -94,7 +101,12 @@ Largest largest(int64_t guess, int64_t most, At&& at) {
                 static_cast<double>(low->headroom) /
                 (static_cast<double>(low->headroom) - static_cast<double>(high->headroom));
             next = from + static_cast<int64_t>(share * static_cast<double>(between));
-            if (tries % 2 == 1) ++next;  // from above, too
+            // From above, too; where a share is enough, that far from the side that came last.
+            const int64_t step = next / fine / 4;
+            if (step > 0)
+                next += fits ? step : -step;
+            else if (tries % 2 == 1)
+                ++next;
         }
         take(std::clamp(next, from + 1, high->number - 1));
     }
@@ -128,15 +140,23 @@ Room room_of(const Plan& plan) {
     };
     // Block ids are 32 bits, and block 0 is no sequence's.
     const int64_t blocks = INT32_MAX - 1;
-    const Largest sequences = largest(guessed(room, w.blocks_per_slot() * kKvBlock),
-                                      std::min(kMostSequences, blocks / w.blocks_per_slot()),
-                                      [&](int64_t n) { return at(n, n, w.context); });
+    const int64_t fine = std::ssize(plan.machine.devices) > kExactDevices ? 128 : INT64_MAX;
+    // The plan itself fits.
+    const auto own = [&](int64_t number) {
+        return w.kv_tokens == 0 && number <= blocks
+                   ? std::optional(probe_of(number, plan.memory, true))
+                   : std::nullopt;
+    };
+    const Largest sequences =
+        largest(guessed(room, w.blocks_per_slot() * kKvBlock),
+                std::min(kMostSequences, blocks / w.blocks_per_slot()), own(w.batch), fine,
+                [&](int64_t n) { return at(n, n, w.context); });
     room.max_sequences = sequences.number;
     room.sequences_bound = sequences.bound;
     room.whole_contexts = room.max_sequences >= w.batch;
     const Largest context =
         largest(guessed(room, w.batch), std::min(kMostPositions, blocks / w.batch * kKvBlock),
-                [&](int64_t n) { return at(n, w.batch, n); });
+                own(w.context), fine, [&](int64_t n) { return at(n, w.batch, n); });
     room.max_context = context.number;
     room.context_bound = context.bound;
     room.positions_end = room.positions > 0 && room.max_context > room.positions;

@@ -2,11 +2,21 @@
 #include "planner/cost/collective_form.h"
 
 #include <algorithm>
+#include <map>
 
 namespace cleave::planner {
 
 std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceId> group) {
     std::vector<DeviceId> order(group.begin(), group.end());
+    if (const LinkTable::Uniform* uniform = links.uniform()) {  // host after host, as they come
+        if (!uniform->inside || !uniform->between ||
+            uniform->inside->bandwidth <= uniform->between->bandwidth)
+            return order;
+        std::map<int, size_t> place;
+        for (DeviceId d : group) place.try_emplace(links.node(d), place.size());
+        std::ranges::stable_sort(order, {}, [&](DeviceId d) { return place.at(links.node(d)); });
+        return order;
+    }
     auto rate = [&](DeviceId from, DeviceId to) {
         const Link* link = links.at(from, to);
         return link ? link->bandwidth : 0;

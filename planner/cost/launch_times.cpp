@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "planner/analysis/storage.h"
+#include "planner/cost/reached.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/tiles/gpu.h"
 
@@ -41,9 +42,19 @@ double seconds_to_ns(double amount, double per_second) {
     return amount * 1e9 / std::max(1.0, per_second);
 }
 
+// GPUs multiply narrower weights as f16, into which they unpack them (codegen/README.md).
 GpuRates rates_of(const DeviceInfo& device, DType dtype) {
-    return {static_cast<double>(device.flops(dtype)), static_cast<double>(device.memory_bandwidth),
-            static_cast<double>(device.launch_overhead_ns) / kFittedLaunchNs};
+    const Reached& reached = reached_by(device);
+    return {static_cast<double>(dtype_bits(dtype) < 32 ? device.flops_f16 : device.flops(dtype)),
+            reached.bandwidth * static_cast<double>(device.memory_bandwidth),
+            reached.latency * static_cast<double>(device.launch_overhead_ns) / kFittedLaunchNs};
+}
+
+double unpack_ns(const DeviceInfo& device, const KernelPoint& product, DType weights) {
+    const bool packed = dtype_bits(weights) < 8;
+    return packed ? seconds_to_ns(kUnpackOperations * product.first * product.second,
+                                  static_cast<double>(device.flops_f32))
+                  : 0;
 }
 
 }  // namespace
@@ -237,7 +248,9 @@ double LaunchCosts::gpu_ns(const DeviceInfo& device, const Facts& facts, int64_t
     auto f = static_cast<double>(flops), b = static_cast<double>(bytes);
     switch (facts.kind) {
         case Facts::Kind::kProduct:
-            return times.ns(KernelFamily::kGemm, point, f, b, rates_of(device, facts.dtype));
+            return std::max(
+                times.ns(KernelFamily::kGemm, point, f, b, rates_of(device, facts.dtype)),
+                unpack_ns(device, point, facts.dtype));
         case Facts::Kind::kAttention:
             return times.ns(
                 is_prefill ? KernelFamily::kPrefillAttention : KernelFamily::kDecodeAttention,

@@ -6,9 +6,11 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "planner/cost/kernel_times.h"
 #include "planner/cost/node_sums.h"
+#include "planner/cost/reached.h"
 #include "planner/machine/vendor.h"
 
 namespace cleave::planner {
@@ -37,6 +39,51 @@ LinkTable::LinkTable(const Machine& machine)
     for (const DeviceInfo& device : machine.devices)
         node_.push_back(
             hosts.try_emplace(device.host, static_cast<int>(hosts.size())).first->second);
+    find_uniform();
+}
+
+void LinkTable::find_uniform() {
+    const auto facts = [](const Link& l) {
+        return std::tie(l.kind, l.bandwidth, l.latency_ns, l.domain, l.peer_access,
+                        l.exchange_bandwidth, l.exchange_latency_ns);
+    };
+    if (count_ < 2 || machine_->links.size() < count_ * (count_ - 1)) return;
+    for (const Link& link : machine_->links) {
+        if (link.domain >= 0) return;
+        const bool inside = node_[link.from.index()] == node_[link.to.index()];
+        const Link*& known = inside ? uniform_.inside : uniform_.between;
+        if (!known) known = &link;
+        if (facts(*known) != facts(link)) return;
+    }
+    is_uniform_ = true;
+}
+
+LinkTable::Slowest LinkTable::slowest(std::span<const DeviceId> group, bool ring) const {
+    Slowest slowest;
+    const auto take = [&](const Link* link) {
+        const auto measured = [](int64_t exchange, int64_t of_link) {
+            return exchange > 0 ? exchange : of_link;
+        };
+        slowest.latency_ns =
+            std::max(slowest.latency_ns,
+                     link ? measured(link->exchange_latency_ns, link->latency_ns) : kStagedLatency);
+        slowest.bandwidth =
+            std::min(slowest.bandwidth,
+                     link ? measured(link->exchange_bandwidth, link->bandwidth) : kStagedBandwidth);
+    };
+    // A ring crosses neighbouring links only; the other forms use every pair.
+    const size_t partners = ring ? 1 : group.size() - 1;
+    if (is_uniform_ && !ring) {
+        std::vector<int> nodes;
+        for (DeviceId d : group) nodes.push_back(node(d));
+        std::ranges::sort(nodes);
+        if (std::ranges::adjacent_find(nodes) != nodes.end()) take(uniform_.inside);
+        if (nodes.front() != nodes.back()) take(uniform_.between);
+        return slowest;
+    }
+    for (size_t i = 0; i < group.size(); ++i)
+        for (size_t k = 1; k <= partners; ++k) take(at(group[i], group[(i + k) % group.size()]));
+    return slowest;
 }
 
 int64_t LinkTable::num_nodes(std::span<const DeviceId> devices) const {
@@ -113,6 +160,11 @@ bool LinkTable::runs_here(std::span<const DeviceId> group) const {
 bool LinkTable::is_fabric(std::span<const DeviceId> group) const {
     for (DeviceId a : group) {
         if (machine_->device(a).limits.warp_width <= 1) return false;
+        if (is_uniform_) {
+            const Link* other = node(a) == node(group[0]) ? uniform_.inside : uniform_.between;
+            if (a != group[0] && !is_own_link(other->kind)) return false;
+            continue;
+        }
         for (DeviceId b : group) {
             const Link* link = a == b ? nullptr : at(a, b);
             if (a != b && (!link || !is_own_link(link->kind))) return false;
@@ -137,23 +189,8 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
     auto n = static_cast<int64_t>(group.size());
     if (n <= 1) return 0;
     if (form > SumForm::kRing) return sum_over_nodes_ns(group, bytes, form);
-    int64_t latency = 0, bandwidth = INT64_MAX;
-    bool ring = form == SumForm::kRing;
-    for (size_t i = 0; i < group.size(); ++i) {
-        // A ring crosses neighbouring links only; the other forms use every pair.
-        size_t partners = ring ? 1 : group.size() - 1;
-        for (size_t k = 1; k <= partners; ++k) {
-            const Link* link = at(group[i], group[(i + k) % group.size()]);
-            auto or_link = [](int64_t exchange, int64_t of_link) {
-                return exchange > 0 ? exchange : of_link;
-            };
-            latency = std::max(latency, link ? or_link(link->exchange_latency_ns, link->latency_ns)
-                                             : kStagedLatency);
-            bandwidth =
-                std::min(bandwidth, link ? or_link(link->exchange_bandwidth, link->bandwidth)
-                                         : kStagedBandwidth);
-        }
-    }
+    const bool ring = form == SumForm::kRing;
+    auto [latency, bandwidth] = slowest(group, ring);
     // All messages of the forms without an order, to members in other hosts.
     if (!ring && num_nodes(group) > 1) {
         const auto here = std::count_if(group.begin(), group.end(), [&](DeviceId d) {
@@ -169,16 +206,39 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
         bool mesh = vendor_of(at(group[0], group[1])->kind)->links_form_a_mesh;
         for (size_t i = 1; i < group.size(); ++i)
             mesh = mesh && at(group[0], group[i])->bandwidth == bandwidth;
-        double ns =
-            KernelTimes::h200().all_reduce_ns(n, p, static_cast<double>(latency) / kFittedLatency,
-                                              b * (mesh ? m - 1 : 1) / kFittedLink);
+        const Reached& reached = reached_by(machine_->device(group[0]));
+        const double ns = KernelTimes::h200().all_reduce_ns(
+            n, p, reached.sum_latency * static_cast<double>(latency) / kFittedLatency,
+            reached.sum_bandwidth * b * (mesh ? m - 1 : 1) / kFittedLink);
         return std::llround(ns);
     }
-    switch (form) {
-        case SumForm::kOneShot: return latency + nanoseconds(p * (m - 1), b);
-        case SumForm::kTwoPhase: return 2 * latency + nanoseconds(2 * p * (m - 1) / m, b);
-        default: return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
+    // Bytes that cross a link of the form, and so often its latency.
+    const bool one_shot = form == SumForm::kOneShot;
+    const double of_link = one_shot ? p : ring ? 2 * p * (m - 1) / m : 2 * p / m;
+    const int64_t messages = one_shot ? 1 : ring ? n - 1 : 2;
+    const auto own = nanoseconds(ring ? of_link : of_link * (m - 1), b);
+    return messages * latency + std::max(own, shared_ns(group, of_link, ring));
+}
+
+// Until so many bytes have crossed each link of a sum, where links share a domain: a PCIe root, an
+// adapter. What devices of one memory exchange was measured with all of them at it.
+int64_t LinkTable::shared_ns(std::span<const DeviceId> group, double of_link, bool ring) const {
+    if (is_uniform_) return 0;
+    std::map<int, double> bytes;
+    const size_t partners = ring ? 1 : group.size() - 1;
+    for (size_t i = 0; i < group.size(); ++i)
+        for (size_t k = 1; k <= partners; ++k) {
+            const Link* link = at(group[i], group[(i + k) % group.size()]);
+            if (link && link->domain >= 0 && link->kind != LinkKind::kSameMemory)
+                bytes[link->domain] += of_link;
+        }
+    int64_t longest = 0;
+    for (const auto& [domain, sum] : bytes) {
+        const int64_t rate = machine_->domains[static_cast<size_t>(domain)].bandwidth;
+        longest =
+            std::max(longest, nanoseconds(sum, static_cast<double>(std::max<int64_t>(1, rate))));
     }
+    return longest;
 }
 
 int64_t LinkTable::gather_ns(std::span<const DeviceId> from, std::span<const DeviceId> to,

@@ -29,6 +29,15 @@ public:
         return links_[from.index() * count_ + to.index()];
     }
 
+    // Links of a machine that has one between any two devices, alike within all hosts and alike
+    // between all, none of them sharing a domain: so that of many devices no pairs need be looked
+    // at. `inside` or `between` is null where there is no such pair.
+    struct Uniform {
+        const Link *inside = nullptr, *between = nullptr;
+    };
+    const Uniform* uniform() const { return is_uniform_ ? &uniform_ : nullptr; }
+    int node(DeviceId device) const { return node_[device.index()]; }
+
     // Time of `bytes` from one device to another; staged through the hosts where there is no link.
     int64_t transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const;
 
@@ -65,13 +74,22 @@ public:
                       int64_t bytes) const;
 
 private:
+    void find_uniform();
+    // The longest latency and the least bandwidth of the links that a sum crosses.
+    struct Slowest {
+        int64_t latency_ns = 0, bandwidth = INT64_MAX;
+    };
+    Slowest slowest(std::span<const DeviceId> group, bool ring) const;
     bool is_fabric(std::span<const DeviceId> group) const;
+    int64_t shared_ns(std::span<const DeviceId> group, double of_link, bool ring) const;
     int64_t sum_over_nodes_ns(std::span<const DeviceId> group, int64_t bytes, SumForm form) const;
 
     const Machine* machine_;
     size_t count_;
     std::vector<const Link*> links_;
     std::vector<int> node_;  // by device: its host's number
+    bool is_uniform_ = false;
+    Uniform uniform_;
 };
 
 }  // namespace cleave::planner

@@ -127,6 +127,33 @@ std::pair<int, int> propose(const Pieces& p, const Loads& loads, SplitMix64& ran
     return {piece, to};
 }
 
+constexpr double kFewAssignments = 300'000;
+
+bool may_try_all(const CostGraph& graph, const Pieces& pieces) {
+    // Loads of pieces that an accelerator cannot run are infinite, and have no differences.
+    return pieces.count * std::log(graph.num_accelerators + graph.num_cpus) <
+               std::log(kFewAssignments) &&
+           std::ranges::all_of(pieces.accelerator, [](double ms) { return std::isfinite(ms); });
+}
+
+// `best`, or the better one of all assignments.
+Assignment best_of_all(const CostGraph& graph, const Pieces& pieces, Assignment best) {
+    Loads loads(graph, pieces, std::vector<int>(static_cast<size_t>(pieces.count), 0));
+    for (;;) {
+        bool allowed = true;
+        for (int d = 0; d < loads.devices(); ++d) allowed = allowed && loads.allowed(d);
+        for (int p = 0; p < pieces.count; ++p)
+            allowed = allowed && loads.runs_on(p, loads.device(p));
+        if (allowed && loads.worst() < best.max_load - 1e-12)
+            best = {loads.worst(), loads.assignment()};
+        int piece = 0;  // counts up, the first piece fastest
+        while (piece < pieces.count && loads.device(piece) + 1 == loads.devices())
+            loads.move(piece++, 0);
+        if (piece == pieces.count) return best;
+        loads.move(piece, loads.device(piece) + 1);
+    }
+}
+
 }  // namespace
 
 Assignment anneal(const CostGraph& graph, const Pieces& pieces, const Assignment& start,
@@ -136,13 +163,11 @@ Assignment anneal(const CostGraph& graph, const Pieces& pieces, const Assignment
                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
     Assignment best = start;
     SplitMix64 random(static_cast<uint64_t>(seed) + 1);
+    if (may_try_all(graph, pieces)) return best_of_all(graph, pieces, std::move(best));
     // Rounds double in length; each starts hot from the best plan so far, or from the given one.
-    constexpr double kMovesPerSecond = 1'000'000;
-    auto budget = static_cast<int64_t>(seconds * kMovesPerSecond);
-    for (int64_t moves = 20'000, round = 0; budget > 0 && best.max_load > bound * (1 + 1e-9);
-         moves = std::min<int64_t>(moves * 2, 1'000'000), ++round) {
-        moves = std::min(moves, budget);
-        budget -= moves;
+    for (int64_t moves = 20'000, round = 0;
+         Clock::now() < end && best.max_load > bound * (1 + 1e-9);
+         moves = std::min<int64_t>(moves * 2, 2'000'000), ++round) {
         Loads loads(graph, pieces, round % 3 == 2 ? start.device : best.device);
         double scale = 60.0 / std::max(1e-12, best.max_load);
         double energy = loads.energy(scale), hot = best.max_load * (round % 2 ? 0.03 : 0.008),
@@ -171,7 +196,6 @@ Assignment anneal(const CostGraph& graph, const Pieces& pieces, const Assignment
             if (loads.worst() < best.max_load - 1e-12) best = {loads.worst(), loads.assignment()};
             if ((i & 1023) == 0 && Clock::now() >= end) return best;
         }
-        if (Clock::now() >= end) break;
     }
     return best;
 }

@@ -14,6 +14,7 @@ namespace cleave::planner::cost_graph {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int64_t kMostSteps = 400'000'000;  // of walks over ideals: some ten seconds
 
 // The load of one device as pieces are added behind each other in a topological order, or taken off
 // again: every output's cost counts once when made inside and read outside, and once when made
@@ -169,12 +170,36 @@ std::optional<Lattice> find_ideals(const Pieces& p, size_t max_ideals) {
     return lattice;
 }
 
+// Work on accelerators that is left behind each ideal, and the most of it that a CPU takes off them
+// in a unit of time.
+struct WorkLeft {
+    std::vector<double> behind;  // by ideal
+    double of_cpu = 0;
+
+    WorkLeft(const Pieces& pieces, const Lattice& lattice) : behind(lattice.ideals.size(), 0) {
+        const auto work = [&](int piece) {
+            return std::isfinite(pieces.accelerator[piece]) ? pieces.accelerator[piece] : 0.0;
+        };
+        for (size_t i = behind.size(); i-- > 0;)
+            if (!lattice.larger[i].empty()) {
+                const Lattice::Step& step = lattice.larger[i].front();
+                behind[i] = behind[step.ideal] + work(step.piece);
+            }
+        for (int p = 0; p < pieces.count; ++p)
+            if (work(p) > 0)
+                of_cpu = std::max(of_cpu, pieces.cpu[p] > 0 ? work(p) / pieces.cpu[p] : kInfinity);
+    }
+};
+
 // For each ideal as the beginning of a device, walks the ideals above it depth first, each once,
-// and relaxes them.
+// and relaxes them. What the devices behind it cannot finish below the bound is left out.
 class IdealSearch {
 public:
-    IdealSearch(const CostGraph& graph, const Pieces& pieces, const Lattice& lattice, double bound)
-        : graph_(graph),
+    IdealSearch(const CostGraph& graph, const Pieces& pieces, const Lattice& lattice,
+                const WorkLeft& left, double bound, int64_t& steps)
+        : left_(left),
+          steps_(steps),
+          graph_(graph),
           pieces_(pieces),
           lattice_(lattice),
           table_{graph.num_accelerators, graph.num_cpus},
@@ -187,7 +212,7 @@ public:
     std::optional<Assignment> run() {
         best_[0] = 0;
         auto last = static_cast<int>(lattice_.ideals.size()) - 1;
-        for (begin_ = 0; begin_ < last; ++begin_) {
+        for (begin_ = 0; begin_ < last && steps_ > 0; ++begin_) {
             base_ = best_.data() + begin_ * table_.width();
             if (std::all_of(base_, base_ + table_.width(), [&](double b) { return b >= bound_; }))
                 continue;
@@ -213,6 +238,7 @@ private:
         for (const Lattice::Step& step : lattice_.larger[ideal]) {
             if (seen_[step.ideal] == begin_) continue;
             seen_[step.ideal] = begin_;
+            --steps_;
             set_.add(step.piece);
             // Work and size only grow; exchange may shrink, so it prunes nothing.
             bool accelerator = set_.accelerator_work() < bound_ &&
@@ -226,7 +252,8 @@ private:
                       cpu ? set_.cpu_load() : kInfinity,
                       [&](size_t slot, double value, bool on_cpu) {
                           double& best = best_[step.ideal * table_.width() + slot];
-                          if (value >= best || value >= bound_) return;
+                          if (value >= best || value >= bound_ || !may_end(step.ideal, slot))
+                              return;
                           best = value;
                           from_[step.ideal * table_.width() + slot] = {begin_, on_cpu};
                       });
@@ -236,6 +263,18 @@ private:
         }
     }
 
+    // Whether the devices that a slot leaves could do what is left behind an ideal.
+    bool may_end(int ideal, size_t slot) const {
+        const auto per = static_cast<size_t>(table_.cpus + 1);
+        const auto accelerators =
+            static_cast<double>(table_.accelerators) - static_cast<double>(slot / per);
+        const auto cpus = static_cast<double>(table_.cpus) - static_cast<double>(slot % per);
+        const double by_cpus = cpus > 0 ? cpus * left_.of_cpu * bound_ : 0;
+        return left_.behind[ideal] <= by_cpus + accelerators * bound_ + 1e-9 * bound_;
+    }
+
+    const WorkLeft& left_;
+    int64_t& steps_;  // that it may yet take
     const CostGraph& graph_;
     const Pieces& pieces_;
     const Lattice& lattice_;
@@ -280,12 +319,22 @@ std::optional<Assignment> cut_order(const CostGraph& graph, const Pieces& pieces
 }
 
 std::optional<Assignment> cut_ideals(const CostGraph& graph, const Pieces& pieces,
-                                     const std::optional<Assignment>& known, size_t max_ideals) {
+                                     const std::optional<Assignment>& known, double least,
+                                     size_t max_ideals) {
     std::optional<Lattice> lattice = find_ideals(pieces, max_ideals);
     if (!lattice) return std::nullopt;
-    double bound = known ? known->max_load : kInfinity;
-    std::optional<Assignment> better = IdealSearch(graph, pieces, *lattice, bound).run();
-    return better ? better : known;
+    const double worst = known ? known->max_load : kInfinity;
+    const WorkLeft left(pieces, *lattice);
+    int64_t steps = kMostSteps;
+    // Close above the least that any plan has first: a low bound leaves little to walk.
+    for (double above = 1.01; steps > 0; above = 1 + 2 * (above - 1)) {
+        const double bound = above < 2 ? std::min(worst, least * above) : worst;
+        const std::optional<Assignment> better =
+            IdealSearch(graph, pieces, *lattice, left, bound, steps).run();
+        if (better && steps > 0) return better;
+        if (bound >= worst) return steps > 0 ? known : std::nullopt;
+    }
+    return std::nullopt;
 }
 
 std::vector<int> metis_order(const Pieces& pieces, int parts, int64_t seed) {

@@ -20,9 +20,11 @@ std::optional<Assignment> cut_order(const CostGraph& graph, const Pieces& pieces
                                     const std::vector<int>& order);
 
 // The optimum over all contiguous plans, or nothing when there are more than `max_ideals`
-// downward-closed sets. `known`: a plan to beat; it is returned when nothing does.
+// downward-closed sets, or too many pairs of them. `known`: a plan to beat; it is returned when
+// nothing does. `least`: no plan is below it.
 std::optional<Assignment> cut_ideals(const CostGraph& graph, const Pieces& pieces,
-                                     const std::optional<Assignment>& known, size_t max_ideals);
+                                     const std::optional<Assignment>& known, double least,
+                                     size_t max_ideals);
 
 // A topological order that keeps METIS's parts together: of the ready pieces, one of the part in
 // work, else of the part whose pieces stand earliest.

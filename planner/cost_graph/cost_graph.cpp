@@ -21,7 +21,7 @@ namespace {
 using cost_graph::Assignment;
 using cost_graph::Pieces;
 
-constexpr size_t kMaxIdeals = 6000;
+constexpr size_t kMaxIdeals = 120'000;
 
 // Work that must be done somewhere: accelerators at full load, and the CPUs take, in the time of
 // the bound, what saves most of it. No exchange counted, so it holds for every plan.
@@ -65,6 +65,7 @@ double work_bound(const CostGraph& graph, const Pieces& p) {
 
 std::optional<Assignment> best_contiguous(const CostGraph& graph, const Pieces& pieces,
                                           const CostGraphOptions& options, CostGraphPlan& plan) {
+    const double least = work_bound(graph, pieces);
     std::vector<int> order(pieces.count);
     std::iota(order.begin(), order.end(), 0);
     std::optional<Assignment> best = cost_graph::cut_order(graph, pieces, order);
@@ -85,13 +86,15 @@ std::optional<Assignment> best_contiguous(const CostGraph& graph, const Pieces& 
     } else {
         plan.why += ", METIS not used";
     }
-    std::optional<Assignment> exact = cost_graph::cut_ideals(graph, pieces, best, kMaxIdeals);
+    std::optional<Assignment> exact =
+        cost_graph::cut_ideals(graph, pieces, best, least, kMaxIdeals);
     if (exact) {
         plan.exact = true;
         plan.why += fmt::format(", all downward-closed sets {:.6g} ms", exact->max_load);
         return exact;
     }
-    plan.why += fmt::format(", more than {} downward-closed sets", kMaxIdeals);
+    plan.why += fmt::format(
+        ", too many downward-closed sets to try all (more than {}, or their pairs)", kMaxIdeals);
     return best;
 }
 

@@ -29,28 +29,6 @@ constexpr std::string_view kGrammar =
     "host[0-3], cuda[4,5], sim:h100[0-7], simt:gfx90a[0-1], cuda[0]/0-3, in servers of four "
     "sim:h100[0-15]/4, and of another machine host[0]@b";
 
-// Splits at commas outside brackets.
-std::vector<std::string> split_entries(const std::string& text) {
-    std::vector<std::string> entries(1);
-    int depth = 0;
-    for (char c : text) {
-        if (c == '[') ++depth;
-        if (c == ']') --depth;
-        if (depth < 0 || depth > 1)
-            throw UserError("$devices {}: brackets do not match in '{}'; {}", text,
-                            entries.back() + c, kGrammar);
-        if (c == ',' && depth == 0) {
-            entries.emplace_back();
-        } else if (c != ' ') {
-            entries.back() += c;
-        }
-    }
-    if (depth != 0)
-        throw UserError("$devices {}: '{}' lacks its closing bracket; {}", text, entries.back(),
-                        kGrammar);
-    return entries;
-}
-
 int parse_index(const std::string& digits, const std::string& entry) {
     int value = -1;
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
@@ -271,9 +249,30 @@ void expand_entry(std::vector<DeviceSpec>& specs, const Entry& entry, bool any_m
 
 }  // namespace
 
+std::vector<std::string> device_entries(const std::string& text) {
+    std::vector<std::string> entries(1);
+    int depth = 0;
+    for (char c : text) {
+        if (c == '[') ++depth;
+        if (c == ']') --depth;
+        if (depth < 0 || depth > 1)
+            throw UserError("$devices {}: brackets do not match in '{}'; {}", text,
+                            entries.back() + c, kGrammar);
+        if (c == ',' && depth == 0) {
+            entries.emplace_back();
+        } else if (c != ' ') {
+            entries.back() += c;
+        }
+    }
+    if (depth != 0)
+        throw UserError("$devices {}: '{}' lacks its closing bracket; {}", text, entries.back(),
+                        kGrammar);
+    return entries;
+}
+
 std::vector<DeviceSpec> parse_devices(const std::string& text, bool any_model) {
     std::vector<DeviceSpec> specs;
-    for (const std::string& entry : split_entries(text)) {
+    for (const std::string& entry : device_entries(text)) {
         if (entry.empty()) throw UserError("$devices '{}' has an empty entry; {}", text, kGrammar);
         expand_entry(specs, cut_entry(entry), any_model);
         if (specs.size() > static_cast<size_t>(kMaxDevices))

@@ -27,6 +27,10 @@ struct DeviceSpec {
 // lacks unless `any_model`: a machine file may have them.
 std::vector<DeviceSpec> parse_devices(const std::string& text, bool any_model = false);
 
+// The entries of a list as they are written: its commas outside brackets part them. UserError for
+// brackets that do not match.
+std::vector<std::string> device_entries(const std::string& text);
+
 // The devices of a run on `hosts`, of which rank r is hosts[r]: each with one of them for its
 // machine. @HOST is a name or the number of a rank; entries without it hold on every host, those of
 // one host side by side. UserError for an absent host, for a host without devices, and for a device

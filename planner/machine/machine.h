@@ -76,6 +76,8 @@ struct DeviceInfo {
     int64_t launch_overhead_ns = 0;
     DeviceLimits limits;
     MeasuredRates measured;
+    // What an hour of it costs, in millionths of any one currency; 0: not said.
+    int64_t price_micros = 0;
 
     int64_t flops(DType dtype) const;
 };

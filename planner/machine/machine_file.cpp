@@ -10,6 +10,7 @@
 
 #include "planner/machine/arch_limits.h"
 #include "planner/machine/fabric.h"
+#include "planner/machine/prices.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
 
@@ -46,6 +47,13 @@ public:
     }
     int64_t number_or(const char* key, int64_t fallback, int64_t least = 0) {
         return has(key) ? number(key, least) : fallback;
+    }
+
+    double real_or(const char* key, double fallback) {
+        if (!has(key)) return fallback;
+        const Json& v = at(key);
+        if (!v.is_number()) throw UserError("{}: {}.{} is no number", path_, where_, key);
+        return v.get<double>();
     }
 
     bool flag_or(const char* key, bool fallback) {
@@ -157,6 +165,12 @@ DeviceInfo read_device(const Json& json, const std::string& path, size_t index,
     d.flops_f8 = r.number_or("flops_f8", d.flops_f16, 1);
     d.flops_int8 = r.number_or("flops_int8", d.flops_f16, 1);
     d.launch_overhead_ns = r.number_or("launch_overhead_ns", 3000);
+    if (const double price = r.real_or("price_per_hour", 0); price != 0) {
+        if (!is_price(price))
+            throw UserError("{}: devices[{}].price_per_hour is {}; {}", path, index, price,
+                            kPrices);
+        d.price_micros = price_micros(price);
+    }
     d.limits = default_limits(d.kind, d.arch);
     for (const LimitField& f : kLimitFields)
         d.limits.*f.field = r.number_or(f.name, d.limits.*f.field, kAnyNumber);
@@ -289,6 +303,8 @@ std::string machine_to_json(const Machine& machine) {
         if (!d.collectives.empty()) json["devices"].back()["collectives"] = d.collectives;
         if (d.collectives_bytes > 0)
             json["devices"].back()["collectives_bytes"] = d.collectives_bytes;
+        if (d.price_micros > 0)
+            json["devices"].back()["price_per_hour"] = static_cast<double>(d.price_micros) / 1e6;
         if (d.measured.bandwidth <= 0) continue;
         Json& measured = json["devices"].back()["measured"];
         for (const MeasuredField& f : kMeasuredFields) measured[f.name] = d.measured.*f.field;

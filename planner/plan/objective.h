@@ -13,7 +13,7 @@
 
 namespace cleave::planner {
 
-enum class Objective : uint8_t { kLatency, kThroughput, kMemory };
+enum class Objective : uint8_t { kLatency, kThroughput, kMemory, kFleet };
 
 // Times of a plan, of an estimate or of a bound: ns per generated token, the token's share of the
 // prompt's time included.
@@ -29,18 +29,26 @@ struct ObjectiveRow {
     bool fewest_devices;          // a device less is worth any time
     bool wants_balance;           // stages of equal time are worth a slower pass
     bool serves;                  // many at once: replicas and groups (planner/cost/serving.h)
+    bool fewest_for_load;         // of the machine's devices as few as serve them all
     std::string_view leaves_out;  // why a device may stay unused
+    std::string_view bound;       // what the bound leaves out that plans cannot
 };
 
-inline constexpr std::array<ObjectiveRow, 3> kObjectives{{
+inline constexpr std::array<ObjectiveRow, 4> kObjectives{{
     {"latency", "decode, and its share of prefill", [](const TokenTimes& t) { return t.pass_ns; },
-     false, false, false, "a plan without them is faster"},
+     false, false, false, false, "a plan without them is faster"},
     // The score bounds a round from below: all devices work at once.
     {"throughput", "a round, a token of every user and their prompts' share",
-     [](const TokenTimes& t) { return t.busiest_ns; }, false, true, true,
-     "a plan without them is faster"},
+     [](const TokenTimes& t) { return t.busiest_ns; }, false, true, true, false,
+     "a plan without them is faster",
+     "it spreads all work over all devices, with no exchange and no copy of the weights"},
     {"memory", "decode, and its share of prefill", [](const TokenTimes& t) { return t.pass_ns; },
-     true, false, false, "the objective is fewest devices"},
+     true, false, false, false, "the objective is fewest devices",
+     "it has the time of all devices"},
+    {"fleet", "a round, a token of every user and their prompts' share",
+     [](const TokenTimes& t) { return t.busiest_ns; }, false, true, true, true,
+     "a plan without them is faster",
+     "it spreads all work over all devices, with no exchange and no copy of the weights"},
 }};
 
 constexpr const ObjectiveRow& row_of(Objective objective) {
@@ -50,7 +58,7 @@ constexpr const ObjectiveRow& row_of(Objective objective) {
 // UserError for a name that no row has; it lists those that are.
 Objective parse_objective(std::string_view name);
 
-// "latency, throughput, memory".
+// "latency, throughput, ...".
 std::string objective_names();
 
 }  // namespace cleave::planner

@@ -416,6 +416,27 @@ double tokens_per_second(const Plan& plan) {
     return ns > 0 ? 1e9 * static_cast<double>(plan.workload.batch) / ns : 0.0;
 }
 
+int64_t price_micros_per_hour(const Plan& plan) {
+    std::set<DeviceId> used;
+    for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
+    int64_t sum = 0;
+    for (int64_t replica = 0; replica < plan.num_replicas(); ++replica) {
+        const Machine& machine =
+            replica == 0 ? plan.machine : plan.copies[static_cast<size_t>(replica - 1)];
+        for (DeviceId d : used) {
+            if (machine.device(d).price_micros == 0) return 0;
+            sum += machine.device(d).price_micros;
+        }
+    }
+    return sum;
+}
+
+double cost_per_million_tokens(const Plan& plan) {
+    constexpr double kSecondsAnHour = 3600;
+    const double rate = tokens_per_second(plan);
+    return rate > 0 ? static_cast<double>(price_micros_per_hour(plan)) / kSecondsAnHour / rate : 0;
+}
+
 double gap(const Plan& plan) {
     const Prediction& p = plan.prediction;
     if (p.lower_bound_ns <= 0) return 0.0;

@@ -99,6 +99,12 @@ double tokens_per_second(const Plan& plan);
 // objective / lower bound - 1; 0 without a bound.
 double gap(const Plan& plan);
 
+// Of the devices that the plan uses, of all replicas, in millionths an hour; 0 where one of them
+// has no price.
+int64_t price_micros_per_hour(const Plan& plan);
+// Of a million tokens at that price and at tokens_per_second; 0 where there is no price.
+double cost_per_million_tokens(const Plan& plan);
+
 // How query heads are shared among the devices of the widest tensor-parallel stage, in words; empty
 // without such a stage.
 std::string head_split(const Plan& plan);

@@ -8,6 +8,7 @@
 #include "planner/analysis/storage.h"
 #include "planner/build/assign_memory.h"
 #include "planner/cost/collective_form.h"
+#include "planner/cost/reached.h"
 #include "planner/cost/simulate.h"
 #include "planner/plan/foreign_op.h"
 #include "runtime/base/errors.h"
@@ -74,6 +75,8 @@ std::vector<int64_t> signature(const DeviceInfo& d) {
             d.flops_f8,
             d.flops_int8,
             d.launch_overhead_ns,
+            std::llround(1e6 * reached_by(d).bandwidth),
+            std::llround(1e6 * reached_by(d).latency),
             d.limits.warp_width,
             d.limits.num_compute_units,
             d.measured.bandwidth,
@@ -179,14 +182,24 @@ const RangeTable& CostTables::range(int first, int count, ShareMode mode) {
     std::vector<DeviceId> devices = devices_of(first, count);
     std::vector<int64_t> key{static_cast<int64_t>(mode)};
     for (DeviceId d : devices) key.push_back(device_class_[d.index()]);
-    // What the links between them cost, at two sizes, is the key of their class.
-    for (int64_t bytes : {int64_t{1}, int64_t{1} << 30})
-        for (auto form : {SumForm::kOneShot, SumForm::kRing})
-            key.push_back(links_.all_reduce_ns(devices, bytes, form));
-    key.push_back(links_.num_nodes(devices));
+    if (links_.uniform()) {  // which of them are of one host
+        std::map<int, int64_t> hosts;
+        for (DeviceId d : devices)
+            key.push_back(hosts.try_emplace(links_.node(d), static_cast<int64_t>(hosts.size()))
+                              .first->second);
+    } else {  // what the links between them cost, at two sizes
+        for (int64_t bytes : {int64_t{1}, int64_t{1} << 30})
+            for (auto form : {SumForm::kOneShot, SumForm::kTwoPhase, SumForm::kRing})
+                key.push_back(links_.all_reduce_ns(devices, bytes, form));
+        key.push_back(links_.num_nodes(devices));
+    }
     std::unique_ptr<RangeTable>& table = ranges_[key];
     if (!table) table = make_range(devices, choose_shares(first, count, mode));
     return *(by_place_[place] = table.get());
+}
+
+bool CostTables::begins_host(int first) const {
+    return first == 0 || links_.node(order_[first]) != links_.node(order_[first - 1]);
 }
 
 const std::vector<int64_t>& CostTables::entry_costs(int first, int count) {
@@ -320,7 +333,25 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group,
     auto slowed = [&](LaunchCosts::Time t) {
         return t.fixed_ns + std::llround(static_cast<double>(t.ns - t.fixed_ns) * slowdown);
     };
+    // Of members of one class those with as much of the group, at the same place in a KV group, are
+    // alike, unless an operator of it is split in another way.
+    const Split& whole = group.split.work;
+    const bool one_split = std::ranges::all_of(group.ops, [&](OpId id) {
+        const Split& split = analysis_.splits.ops[id.index()].work;
+        return split.whole() || split.axis == whole.axis ||
+               (split.group == whole.group && whole.group > 1);
+    });
+    std::map<std::tuple<int, int64_t, int64_t>, size_t> seen;
     for (size_t i = 0; i < devices.size(); ++i) {
+        const auto [like, fresh] =
+            seen.try_emplace({device_class_[devices[i].index()], work[i].size(),
+                              work[i].begin % std::max<int64_t>(1, whole.group)},
+                             i);
+        if (one_split && !fresh) {
+            const int64_t bytes = cost.memory[like->second];
+            cost.memory.push_back(bytes);
+            continue;
+        }
         cost.memory.push_back(shard_memory(group, work, i, shares));
         if (!group.split.work.whole() && work[i].empty()) continue;
         LaunchAmounts amounts = launch_amounts(analysis_, group, work[i], workload_, !sum);

@@ -50,6 +50,8 @@ public:
     // Their costs. The reference stays valid as long as the tables.
     const RangeTable& range(int first, int count, ShareMode mode);
     bool unequal(int first, int count) const;
+    // Whether the device before it is of another host.
+    bool begins_host(int first) const;
     // Whether a device is in the range more than once.
     bool repeats(int first, int count) const;
 

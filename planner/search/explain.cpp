@@ -138,7 +138,7 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
             {fmt::format("{} ({})", s.proposal->shape, layers_of(a, s.proposal->placement)),
              s.objective_ns, why_not_taken(s, chosen, plan)});
     };
-    for (const Grid& grid : grids(static_cast<int>(plan.machine.devices.size()))) {
+    for (const ShapeGrid& grid : grids(static_cast<int>(plan.machine.devices.size()))) {
         if (found.size() >= kMost || !seen.insert(grid.name()).second) continue;
         const Scored* best = nullptr;  // what fits before what does not
         for (const Scored& s : scored)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 
 #include "planner/cost/launch_times.h"
@@ -39,15 +40,18 @@ public:
         size_t count = machine.devices.size();
         if (machine.links.size() < count * (count - 1))
             best_link_.assign(count + 1, {INT64_MAX, 1});
+        std::set<std::pair<int64_t, int64_t>> known;
         for (const Link& link : machine.links) {
             // Exchanges that were measured apart, and meshes, where a device sends to all others at
             // once.
             int64_t rate = std::max(link.bandwidth, link.exchange_bandwidth);
             const VendorFacts* own = vendor_of(link.kind);
             if (own && own->links_form_a_mesh) rate *= static_cast<int64_t>(count);
+            if (rate <= link.bandwidth) rate = 0;
+            if (!known.emplace(rate, link.exchange_latency_ns).second) continue;
             for (auto& [latency, bandwidth] : best_link_) {
                 if (bandwidth == 1) continue;
-                bandwidth = std::max(bandwidth, rate > link.bandwidth ? rate : 0);
+                bandwidth = std::max(bandwidth, rate);
                 if (link.exchange_latency_ns > 0)
                     latency = std::min(latency, link.exchange_latency_ns);
             }
@@ -64,7 +68,7 @@ public:
         Times total;
         std::vector<std::vector<double>> alone;  // of each group, by device
         std::map<std::tuple<int64_t, int64_t, int64_t, DType, KernelKind>, size_t> known;
-        std::vector<int64_t> repeats;
+        std::vector<int64_t> repeats, weights;  // of each: bytes that a pass reads once
         for (const FusedGroup& group : a_.groups) {
             LaunchAmounts whole =
                 launch_amounts(a_, group, {0, group.split.work.units}, workload_, false);
@@ -84,6 +88,7 @@ public:
                 continue;
             }
             repeats.push_back(1);
+            weights.push_back(whole.weight_bytes.constant);
             std::vector<LaunchCosts::Floor> floors =
                 floors_of(static_cast<size_t>(&group - a_.groups.data()), is_prefill);
             alone.emplace_back();
@@ -93,6 +98,10 @@ public:
         for (size_t g = 0; g < alone.size(); ++g)
             total.pass += group_ns_[g] * static_cast<double>(repeats[g]);
         total.busiest = busiest(alone, repeats);
+        // A pass is no shorter than the work of any device in it.
+        const double held = time_of_held(alone, repeats, weights);
+        total.pass = std::max(total.pass, held);
+        total.busiest = std::max(total.busiest, held);
         group_ns_.clear();
         return total;
     }
@@ -113,8 +122,8 @@ private:
 
     static bool alike(const DeviceInfo& a, const DeviceInfo& b) {
         auto rates = [](const DeviceInfo& d) {
-            return std::tuple(d.kind, d.memory_bandwidth, d.flops_f32, d.flops_f16, d.flops_f8,
-                              d.flops_int8, d.launch_overhead_ns, d.limits.warp_width,
+            return std::tuple(d.kind, d.arch, d.model, d.memory_bandwidth, d.flops_f32, d.flops_f16,
+                              d.flops_f8, d.flops_int8, d.launch_overhead_ns, d.limits.warp_width,
                               d.limits.num_compute_units, d.measured.bandwidth,
                               d.measured.flops_f32, d.measured.launch_ns);
         };
@@ -216,6 +225,40 @@ private:
             total += std::max(0.0, least - kRounding) * static_cast<double>(repeats[g]);
         }
         return total;
+    }
+
+    // Each weight is read by a device that holds it, so memory sends some to slow devices: the
+    // least T in which all are read, of device i at most as many bytes as it has, and at most T
+    // times the rate at which it reads those of the group that it reads fastest.
+    double time_of_held(const std::vector<std::vector<double>>& alone,
+                        const std::vector<int64_t>& repeats,
+                        const std::vector<int64_t>& weights) const {
+        double bytes = 0, groups = 0;
+        std::vector<double> rate(machine_.devices.size());
+        for (size_t g = 0; g < alone.size(); ++g) {
+            bytes += static_cast<double>(weights[g] * repeats[g]);
+            groups += static_cast<double>(repeats[g]);
+            for (size_t i = 0; i < rate.size(); ++i)
+                rate[i] =
+                    std::max(rate[i], static_cast<double>(weights[g]) / std::max(1.0, alone[g][i]));
+        }
+        const auto read_in = [&](double ns) {
+            double sum = 0;
+            for (size_t i = 0; i < rate.size(); ++i) {
+                const DeviceInfo& d = machine_.devices[i];
+                sum += std::min(ns * rate[i], static_cast<double>(std::max<int64_t>(
+                                                  0, d.memory_bytes - d.reserved_bytes)));
+            }
+            return sum;
+        };
+        double low = 0, high = 1;
+        while (high < 1e15 && read_in(high) < bytes) high *= 2;
+        if (read_in(high) < bytes) return 0;  // nothing holds them: there is no plan
+        for (int i = 0; i < 60; ++i) {
+            const double middle = (low + high) / 2;
+            (read_in(middle) < bytes ? low : high) = middle;
+        }
+        return std::max(0.0, low - kRounding * groups);
     }
 
     const Analysis& a_;

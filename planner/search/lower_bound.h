@@ -11,7 +11,8 @@ namespace cleave::planner {
 // Latency and memory: each group is computed on t devices for some t, at best in proportion to the
 // t fastest, and a split sum then needs at least an all-reduce over the best link; groups follow
 // each other. Throughput: the busiest device is busy at least for all the work spread over the
-// devices, by linear programming's dual. At least 1.
+// devices, by linear programming's dual. All: what the fast devices have no memory for is read by
+// slower ones. At least 1.
 int64_t lower_bound_ns(const Analysis& analysis, const Machine& machine, const Workload& workload,
                        Objective objective);
 

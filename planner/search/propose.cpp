@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <tuple>
 
+#include "planner/cost/link_times.h"
 #include "planner/cost/simulate.h"
 #include "planner/metis/metis.h"
 #include "planner/plan/foreign_op.h"
@@ -39,7 +41,7 @@ public:
     Proposals run() {
         std::vector<DeviceId> user = user_order(machine_);
         over_orders(user, false);
-        if (options_.use_metis) {
+        if (options_.use_metis && !(std::ssize(user) > kManyDevices && is_grouped(user))) {
             std::vector<DeviceId> grouped = user;
             with_metis([&] {
                 if (int groups = natural_group_count(machine_); groups > 1)
@@ -53,6 +55,18 @@ public:
 
 private:
     const ObjectiveRow& objective() const { return row_of(options_.objective); }
+
+    // Whether the order has host after host, and links are alike within and between these: METIS
+    // would find the hosts, which takes it seconds.
+    bool is_grouped(const std::vector<DeviceId>& order) const {
+        std::set<std::string_view> hosts;
+        for (size_t d = 0; d < order.size(); ++d) {
+            const std::string& host = machine_.device(order[d]).host;
+            const bool begins = d == 0 || host != machine_.device(order[d - 1]).host;
+            if (begins && !hosts.insert(host).second) return false;
+        }
+        return LinkTable(machine_).uniform() != nullptr;
+    }
 
     // Runs what asks METIS: its time is taken, and once METIS has given up it is left out.
     template <class Ask>

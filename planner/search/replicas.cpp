@@ -50,18 +50,6 @@ bool alike(const Machine& a, const Machine& b) {
                               &BandwidthDomain::bandwidth);
 }
 
-// Devices of one kind, in the user's order.
-std::vector<Devices> kinds_of(const Machine& machine) {
-    std::vector<Devices> kinds;
-    for (size_t d = 0; d < machine.devices.size(); ++d) {
-        const auto same = std::ranges::find_if(kinds, [&](const Devices& kind) {
-            return alike(machine.devices[d], machine.device(kind[0]));
-        });
-        (same == kinds.end() ? kinds.emplace_back() : *same).emplace_back(d);
-    }
-    return kinds;
-}
-
 // `count` blocks of `size`; each within a host where the hosts have enough such blocks.
 std::vector<Devices> blocks_of(const Machine& machine, const Devices& kind, size_t count,
                                size_t size) {
@@ -145,9 +133,28 @@ bool allows(const PlanOptions& options, size_t devices) {
 
 }  // namespace
 
+std::vector<Devices> kinds_of(const Machine& machine) {
+    std::vector<Devices> kinds;
+    for (size_t d = 0; d < machine.devices.size(); ++d) {
+        const auto same = std::ranges::find_if(kinds, [&](const Devices& kind) {
+            return alike(machine.devices[d], machine.device(kind[0]));
+        });
+        (same == kinds.end() ? kinds.emplace_back() : *same).emplace_back(d);
+    }
+    return kinds;
+}
+
 void check_replicas(const Machine& machine, const Workload& workload, const PlanOptions& options) {
     const auto replicas = options.replicas;
     if (replicas < 0) throw UserError("$replicas {}: the number of replicas is positive", replicas);
+    if (row_of(options.objective).fewest_for_load && options.most_users)
+        throw UserError(
+            "$objective {}: say how many users it is to serve at once, with $concurrency",
+            row_of(options.objective).name);
+    if (row_of(options.objective).fewest_for_load && !options.pins.empty())
+        throw UserError(
+            "$objective {}: it chooses the devices, and pins name them; leave one of both out",
+            row_of(options.objective).name);
     if (replicas == 1 && !options.most_users) return;
     if (!row_of(options.objective).serves)
         throw UserError(

@@ -17,6 +17,9 @@ struct Division {
     std::vector<std::string> spare;  // devices of no part
 };
 
+// Devices of one kind, in the user's order.
+std::vector<std::vector<DeviceId>> kinds_of(const Machine& machine);
+
 // UserError for a number of replicas that the objective, the machine or the workload's users do not
 // allow, or with pins, which name devices of one.
 void check_replicas(const Machine& machine, const Workload& workload, const PlanOptions& options);

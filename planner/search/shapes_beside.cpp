@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMostShapes = 6, kBuilt = 3;  // of each, the best by estimate until one fits
 
-RunnerUp runner_up(const Analysis& analysis, const Plan& plan, const Grid& grid) {
+RunnerUp runner_up(const Analysis& analysis, const Plan& plan, const ShapeGrid& grid) {
     RunnerUp other{grid.name(), 0, "does not fit in memory"};
     PlanRequest request = plan;
     request.options.tensor_parallel = grid.tensor_parallel;
@@ -49,12 +49,12 @@ RunnerUp runner_up(const Analysis& analysis, const Plan& plan, const Grid& grid)
 
 }  // namespace
 
-std::string Grid::name() const {
+std::string ShapeGrid::name() const {
     return fmt::format("tp {} x pp {}", tensor_parallel, pipeline_stages);
 }
 
-std::vector<Grid> grids(int devices) {
-    std::vector<Grid> all;
+std::vector<ShapeGrid> grids(int devices) {
+    std::vector<ShapeGrid> all;
     for (int tp = devices; tp >= 1; --tp)
         if (devices % tp == 0) all.push_back({tp, devices / tp});
     return all;
@@ -64,17 +64,17 @@ void shapes_beside(const Analysis& analysis, Plan& plan) {
     const PlanOptions& forced = plan.options;
     if (forced.tensor_parallel == 0 && forced.pipeline_stages == 0) return;
     const auto width = static_cast<int>(plan.stages.front().devices.size());
-    std::vector<Grid> others = grids(static_cast<int>(plan.machine.devices.size()));
-    std::erase_if(others, [&](const Grid& g) {
+    std::vector<ShapeGrid> others = grids(static_cast<int>(plan.machine.devices.size()));
+    std::erase_if(others, [&](const ShapeGrid& g) {
         return g.tensor_parallel == width && g.pipeline_stages == std::ssize(plan.stages);
     });
     // Of many, those whose width is nearest.
-    std::ranges::stable_sort(others, {}, [&](const Grid& g) {
+    std::ranges::stable_sort(others, {}, [&](const ShapeGrid& g) {
         return std::abs(std::log2(static_cast<double>(g.tensor_parallel) / width));
     });
     if (others.size() > kMostShapes) others.resize(kMostShapes);
     std::vector<RunnerUp> found;
-    for (const Grid& grid : others) found.push_back(runner_up(analysis, plan, grid));
+    for (const ShapeGrid& grid : others) found.push_back(runner_up(analysis, plan, grid));
     std::ranges::stable_sort(found, {}, [](const RunnerUp& r) {
         return std::pair(r.objective_ns == 0, r.objective_ns);
     });

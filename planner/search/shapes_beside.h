@@ -15,10 +15,10 @@ namespace cleave::planner {
 void shapes_beside(const Analysis& analysis, Plan& plan);
 
 // Every tp x pp that uses so many devices, tp falling: "tp 8 x pp 1", "tp 4 x pp 2", ...
-struct Grid {
+struct ShapeGrid {
     int tensor_parallel = 1, pipeline_stages = 1;
     std::string name() const;
 };
-std::vector<Grid> grids(int devices);
+std::vector<ShapeGrid> grids(int devices);
 
 }  // namespace cleave::planner

@@ -2,12 +2,14 @@
 #include "planner/search/stage_search.h"
 
 #include <algorithm>
+#include <bit>
 #include <deque>
 
 namespace cleave::planner {
 namespace {
 
 constexpr int64_t kImpossible = INT64_MAX / 4;
+constexpr int kAnywhere = 8;
 
 // State: `stages` stages done (when their number is forced; 0 otherwise), `device` devices passed,
 // `unit` units placed.
@@ -44,7 +46,7 @@ public:
                             cell(s, d, u) = {cell(s, d - 1, u).cost, -1, -1};
                 if (layers_ > 0 && s == 0) continue;
                 for (int t : degrees)
-                    if (t <= d) close_stages(s, d, t);
+                    if (t <= d && may_begin(d - t, t)) close_stages(s, d, t);
             }
         return trace();
     }
@@ -53,6 +55,12 @@ private:
     Cell& cell(int stages, int device, int unit) {
         return cells_[(static_cast<size_t>(stages) * (devices_ + 1) + device) * (units_ + 1) +
                       unit];
+    }
+
+    // Of very many devices wide stages begin where a host does, or behind others as wide.
+    bool may_begin(int first, int count) const {
+        return devices_ <= kManyDevices || count <= kAnywhere || tables_.begins_host(first) ||
+               first % count == 0;
     }
 
     // All stages on devices [d - t, d): for each end, the best beginning in the window that fits.
@@ -169,8 +177,14 @@ private:
 
 std::vector<int> tensor_parallel_degrees(int devices, bool allowed) {
     std::vector<int> degrees;
+    const auto few = [](int t) {  // of the many: 96, 128, 192, 256, ...
+        const auto number = static_cast<unsigned>(t);
+        return std::has_single_bit(number) || (t % 3 == 0 && std::has_single_bit(number / 3));
+    };
     for (int t = 1; t <= devices; ++t)
-        if (t == 1 || (allowed && (t <= 16 || t % 8 == 0 || t == devices))) degrees.push_back(t);
+        if (t == 1 ||
+            (allowed && (t <= 16 || (t % 8 == 0 && (t <= kManyDevices || few(t))) || t == devices)))
+            degrees.push_back(t);
     return degrees;
 }
 

@@ -14,6 +14,9 @@
 
 namespace cleave::planner {
 
+// Of more the search tries fewer widths and places, alike ones once.
+inline constexpr int kManyDevices = 64;
+
 struct StageQuery {
     int64_t cap = INT64_MAX;            // on each stage's cost
     int tensor_parallel = 0;            // 0: any

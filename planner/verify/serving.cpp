@@ -37,6 +37,12 @@ void check_users(const Plan& plan, Report& report) {
                    "its figures count {} users on {} replicas, and each has slots and KV for {} "
                    "contexts of {} tokens",
                    s.users, plan.num_replicas(), held, plan.workload.context);
+    const PlanOptions& o = plan.options;
+    if ((o.max_ttft_ns > 0 && s.ttft_ns > o.max_ttft_ns) ||
+        (o.max_tpot_ns > 0 && s.tpot_ns > o.max_tpot_ns))
+        report.add("serving-limits",
+                   "a first token after {} ns and further ones after {}: the limits are {} and {}",
+                   s.ttft_ns, s.tpot_ns, o.max_ttft_ns, o.max_tpot_ns);
     bool returns = false;
     std::set<DeviceId> seen;
     for (const Stage& stage : plan.stages)

@@ -37,6 +37,10 @@ public:
                              {"decode_ms_per_token", ms(plan_.prediction.decode_ns_per_token)},
                              {"tokens_per_second", tokens_per_second(plan_)}};
         if (plan_.prediction.serving.users > 0) json["predicted"].update(serving());
+        if (const int64_t micros = price_micros_per_hour(plan_); micros > 0) {
+            json["predicted"]["price_per_hour"] = static_cast<double>(micros) / 1e6;
+            json["predicted"]["cost_per_million_tokens"] = cost_per_million_tokens(plan_);
+        }
         json["predicted"]["basis"] = Json::parse(basis_json(plan_, spell_));
         if (!plan_.copies.empty()) json["replicas"] = replicas();
         if (const Fabric* fabric = find_fabric(plan_.machine.fabric);

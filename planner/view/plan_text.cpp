@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/view/plan_text.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "planner/plan/plan_queries.h"
@@ -25,7 +28,7 @@ public:
         out_ += devices_text(plan_, options_.width);
         section(fmt::format("Decode pass: one token of every sequence, {} tokens behind it",
                             plan_.workload.decode_past()));
-        out_ += steps_text(plan_, false, options_.all_steps, options_.width);
+        const std::string before = std::exchange(out_, "");
         if (options_.all_steps) {
             section(
                 fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens));
@@ -37,10 +40,23 @@ public:
         if (!why.empty() || !machinery.empty()) section("Why");
         entries(why);
         entries(machinery);
-        return out_;
+        return before + steps(lines_of(before) + lines_of(out_)) + out_;
     }
 
 private:
+    static int64_t lines_of(const std::string& text) { return std::ranges::count(text, '\n'); }
+
+    // With so many other lines: of fewer kinds of stages where the text would be long.
+    std::string steps(int64_t others) const {
+        constexpr int64_t kMostLines = 100;
+        std::string text;
+        for (const size_t kinds : {kMostKinds, size_t{4}, size_t{3}, size_t{2}}) {
+            text = steps_text(plan_, false, options_.all_steps, options_.width, kinds);
+            if (options_.all_steps || others + lines_of(text) <= kMostLines) break;
+        }
+        return text;
+    }
+
     std::string bold(const std::string& text) const {
         return options_.color ? "\x1b[1m" + text + "\x1b[0m" : text;
     }

@@ -20,11 +20,19 @@ struct Row {
     std::string what, where, bytes, how;
     std::string relative;  // `where`, by the devices' places in their stages
     int64_t least_ns = 0, most_ns = 0;
+    int64_t least_bytes = 0, most_bytes = 0;
 };
 
 // Times of alike work differ by the last digit, or by who is the neighbour.
 bool as_long(const Row& a, const Row& b) {
     return std::max(a.most_ns, b.most_ns) <= std::min(a.least_ns, b.least_ns) * 21 / 20;
+}
+// Bytes of alike work differ by a norm's weights.
+bool as_large(const Row& a, const Row& b) {
+    const auto near = [](int64_t x, int64_t y) {
+        return std::max(x, y) <= std::min(x, y) * 101 / 100;
+    };
+    return near(a.least_bytes, b.least_bytes) && near(a.most_bytes, b.most_bytes);
 }
 std::string span_text(const Row& row) {
     const std::string low = time_text(row.least_ns), high = time_text(row.most_ns);
@@ -58,7 +66,7 @@ public:
                 place_.try_emplace(stage.devices[i], static_cast<int64_t>(i));
     }
 
-    std::string folded(int width) const;
+    std::string folded(int width, size_t kinds) const;
     std::string all(int width) const;
 
 private:
@@ -158,6 +166,7 @@ Row StepsText::merged(const std::vector<size_t>& group) const {
     const Step& step = phase_.steps[group[0]];
     Row row{what(step),        where(step),       bytes(step),      how(step),
             where(step, true), step.predicted_ns, step.predicted_ns};
+    row.least_bytes = row.most_bytes = step_bytes(step, point_);
     if (group.size() == 1) return row;
     std::vector<DeviceId> devices, targets;
     const Step *least = &step, *most = &step;
@@ -169,6 +178,8 @@ Row StepsText::merged(const std::vector<size_t>& group) const {
         if (step_bytes(s, point_) > step_bytes(*most, point_)) most = &s;
         row.most_ns = std::max(row.most_ns, s.predicted_ns);
     }
+    row.least_bytes = step_bytes(*least, point_);
+    row.most_bytes = step_bytes(*most, point_);
     row.least_ns = row.most_ns;  // the stage goes on when the last one has ended
     const std::string low = bytes(*least), high = bytes(*most);
     row.bytes = low == high || low.empty() ? high : fmt::format("{} to {}", low, high);
@@ -190,7 +201,7 @@ bool StepsText::continues(const Block& before, const Block& block) const {
     for (size_t i = 0; i < block.rows.size(); ++i) {
         const Row &a = before.rows[i], &b = block.rows[i];
         const bool ends = i + 1 == block.rows.size();
-        if (a.where != b.where || a.bytes != b.bytes || a.how != b.how || !as_long(a, b) ||
+        if (a.where != b.where || !as_large(a, b) || a.how != b.how || !as_long(a, b) ||
             (a.what != b.what && !ends))
             return false;
     }
@@ -236,8 +247,8 @@ std::vector<StageBlocks> StepsText::stages() const {
     const int layers = static_cast<int>(plan_.graph.config.num_layers);
     const auto inside = [&](const Block& b) { return b.layer >= 0 && b.layer < layers; };
     const auto same_row = [](const Row& x, const Row& y) {
-        return x.what == y.what && x.relative == y.relative && x.bytes == y.bytes &&
-               x.how == y.how && as_long(x, y);
+        return x.what == y.what && x.relative == y.relative && as_large(x, y) && x.how == y.how &&
+               as_long(x, y);
     };
     const auto same = [&](const StageBlocks& a, const StageBlocks& b) {
         return plan_.stages[static_cast<size_t>(a.alike[0])].devices.size() ==
@@ -296,8 +307,7 @@ std::string StepsText::head(const StageBlocks& stage) const {
     return last < first ? text : fmt::format("{} (layers {})", text, first_to_last(first, last));
 }
 
-std::string StepsText::folded(int width) const {
-    constexpr size_t kMost = 8;
+std::string StepsText::folded(int width, size_t kinds) const {
     TextTable table("<<<<>", "  ");
     table.row({"", "on", "bytes", "what of", "time"});
     table.may_drop({3});
@@ -305,7 +315,7 @@ std::string StepsText::folded(int width) const {
     size_t left_out = 0;
     for (size_t s = 0; s < all.size(); ++s) {
         // Of very many kinds of stages the first ones, and the last.
-        if (all.size() > kMost && s >= kMost - 1 && s + 1 < all.size()) {
+        if (all.size() > kinds && s + 1 >= kinds && s + 1 < all.size()) {
             left_out += all[s].alike.size();
             continue;
         }
@@ -340,9 +350,9 @@ std::string StepsText::all(int width) const {
 
 }  // namespace
 
-std::string steps_text(const Plan& plan, bool is_prefill, bool all, int width) {
+std::string steps_text(const Plan& plan, bool is_prefill, bool all, int width, size_t kinds) {
     StepsText steps(plan, is_prefill);
-    return all ? steps.all(width) : steps.folded(width);
+    return all ? steps.all(width) : steps.folded(width, kinds);
 }
 
 }  // namespace cleave::planner

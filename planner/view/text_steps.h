@@ -9,7 +9,10 @@
 
 namespace cleave::planner {
 
-// `all`: each step on a line of its own, with its number.
-std::string steps_text(const Plan& plan, bool is_prefill, bool all, int width);
+// `all`: each step on a line of its own, with its number. Else of kinds of stages that differ in
+// more than devices and layers at most `kinds`: the first ones and the last.
+constexpr size_t kMostKinds = 8;
+std::string steps_text(const Plan& plan, bool is_prefill, bool all, int width,
+                       size_t kinds = kMostKinds);
 
 }  // namespace cleave::planner

@@ -14,6 +14,7 @@
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
+#include "planner/plan/used_devices.h"
 #include "planner/view/text_devices.h"
 #include "runtime/base/rounding.h"
 
@@ -163,6 +164,16 @@ std::string first_token_text(const Plan& plan) {
                        w.prompt_tokens, w.batch == 1 ? "is" : "are");
 }
 
+// "1.23 a million tokens: 8 devices cost 20 an hour"; empty without prices.
+std::string cost_line(const Plan& plan) {
+    const double hour = static_cast<double>(price_micros_per_hour(plan)) / 1e6;
+    if (hour == 0) return "";
+    const auto count = plan.num_replicas() * std::ssize(used_devices(plan));
+    return fmt::format("{:.3g} a million tokens: {} {} {:.4g} an hour",
+                       cost_per_million_tokens(plan), count_text(count, "device"),
+                       count == 1 ? "costs" : "cost", hour);
+}
+
 // "a; unused: b; c" as lines of their own.
 void add_binding(const std::string& binding, Lines& lines) {
     constexpr std::string_view kUnused = "unused: ";
@@ -281,6 +292,8 @@ std::vector<Line> answer_lines(const Plan& plan) {
     if (plan.prediction.decode_ns_per_token > 0) {
         lines.push_back({"speed", speed_line(plan)});
         lines.push_back({"first token", first_token_text(plan)});
+        if (const std::string cost = cost_line(plan); !cost.empty())
+            lines.push_back({"cost", cost});
     }
     add_binding(plan.why.binding, lines);
     if (const std::string room = room_line(plan); !room.empty()) lines.push_back({"room", room});
@@ -340,8 +353,9 @@ std::vector<Line> why_lines(const Plan& plan, Speller spell) {
             {"objective",
              fmt::format("{}: {}; {}", time_text(p.objective_ns), objective_text(plan),
                          gap(plan) > 1
-                             ? fmt::format("a bound that leaves much out is {}",
-                                           time_text(p.lower_bound_ns))
+                             ? fmt::format("no plan can take less than {}, a bound far off: {}",
+                                           time_text(p.lower_bound_ns),
+                                           row_of(plan.options.objective).bound)
                              : fmt::format("no plan can take less than {}, this one is within "
                                            "{:.1f} %",
                                            time_text(p.lower_bound_ns), 100 * gap(plan)))});

@@ -183,4 +183,11 @@ TEST_CASE("shape names give the parameter counts that their makers state", "[mod
     CHECK(parameters("qwen3-32b") == Approx(32.76).margin(0.01));
     CHECK(parameters("phi-3-mini") == Approx(3.821).margin(0.001));
     CHECK(parameters("phi-4") == Approx(14.66).margin(0.01));
+    CHECK(parameters("gemma-2-2b") == Approx(2.614).margin(0.001));
+    CHECK(parameters("gemma-2-9b") == Approx(9.242).margin(0.001));
+    CHECK(parameters("gemma-2-27b") == Approx(27.23).margin(0.01));
+    CHECK(parameters("gemma-3-1b") == Approx(0.9999).margin(0.0002));
+    CHECK(parameters("gemma-3-4b") == Approx(3.880).margin(0.001));
+    CHECK(parameters("gemma-3-12b") == Approx(11.77).margin(0.01));
+    CHECK(parameters("gemma-3-27b") == Approx(27.01).margin(0.01));
 }

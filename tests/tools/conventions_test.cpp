@@ -246,8 +246,17 @@ TEST_CASE("a device of one's own machine file is chosen by its name", "[tools]")
     for (size_t at; (at = text.find("h100")) != std::string::npos;) text.replace(at, 4, "mine1");
     std::ofstream(file) << text;
     CHECK_THAT(planned({"--machine", file, "--devices", "sim:mine1[1]"}), Contains("on 1 device"));
+    CHECK_THAT(planned({"--machine", file, "--devices", "mine1"}), Contains("on 3 devices"));
     CHECK_THAT(refusal({"plan", "llama-3-8b", "--machine", file, "--devices", "sim:mine1[7]"}),
                Contains("has no such device"));
+    CHECK_THAT(
+        refusal({"plan", "llama-3-8b", "--machine", file, "--devices", "mine1,sim:mine1[0]"}),
+        Contains("named twice"));
+    for (size_t at; (at = text.find("sim:mine1[2]")) != std::string::npos;)
+        text.replace(at, 12, "card-b");
+    std::ofstream(file) << text;
+    CHECK_THAT(planned({"--machine", file, "--devices", "card-b,sim:mine1[0]"}),
+               Contains("on 2 devices"));
 }
 
 TEST_CASE("text is as wide as COLUMNS says, and off a terminal nothing is left out", "[tools]") {
@@ -273,7 +282,7 @@ TEST_CASE("bash completes commands, options, choices, devices and models", "[too
     CHECK(candidates("cleave pla") == ArgumentWords{"plan"});
     CHECK(candidates("cleave plan --obj") == ArgumentWords{"--objective"});
     CHECK(candidates("cleave plan --objective ") ==
-          ArgumentWords{"latency", "throughput", "memory"});
+          ArgumentWords{"latency", "throughput", "memory", "fleet"});
     CHECK(candidates("cleave plan --devices sim:h1") == ArgumentWords{"h100"});  // behind the colon
     CHECK(candidates("cleave plan llama-3.1-4") == ArgumentWords{"llama-3.1-405b"});
     CHECK(candidates("cleave completion z") == ArgumentWords{"zsh"});

@@ -81,3 +81,48 @@ TEST_CASE("flags of many users that contradict are refused with what to give", "
     CHECK_THAT(with({"--objective", "throughput", "--concurrency", "64", "--max-tpot", "1"}),
                Contains("no plan keeps --max-tpot 1 for 64 users"));
 }
+
+TEST_CASE("a fleet on the command line is the fewest devices, with their cost", "[tools]") {
+    const Json plan =
+        json_output({"plan", "llama-3-8b", "--devices", "sim:l40s[0-7]", "--objective", "fleet",
+                     "--concurrency", "40", "--price", "l40s=0.9"});
+    const Json schema = Json::parse(read_file(source_root() / "tools/schema/plan.schema.json"));
+    CHECK(schema_errors(schema, plan).empty());
+    const Json& p = plan["predicted"];
+    CHECK(p["concurrency"] == 40);
+    const size_t devices = plan["devices"].size() * p["replicas"].get<size_t>();
+    CHECK(devices < 8);
+    CHECK(p["price_per_hour"] == Approx(0.9 * static_cast<double>(devices)));
+    CHECK(p["cost_per_million_tokens"].get<double>() ==
+          Approx(p["price_per_hour"].get<double>() / 3600 / p["tokens_per_second"].get<double>() *
+                 1e6));
+    CHECK_THAT(
+        refused_flags({"plan", "llama-3-8b", "--devices", "sim:l40s[0-7]", "--objective", "fleet"}),
+        Contains("with --concurrency"));
+    CHECK_THAT(
+        refused_flags({"plan", "llama-3-8b", "--devices", "sim:l40s[0-7]", "--price", "h100=1"}),
+        Contains("--price h100=1: no device is a 'h100'; there are l40s"));
+}
+
+TEST_CASE("a Pareto list is a table, JSON of its schema, and CSV", "[tools]") {
+    const std::vector<std::string> plan{"plan", "llama-3.2-1b", "--devices", "sim:h100[0-1]",
+                                        "--pareto"};
+    const Json list = json_output(plan);
+    const Json schema = Json::parse(read_file(source_root() / "tools/schema/pareto.schema.json"));
+    CHECK(schema_errors(schema, list).empty());
+    REQUIRE(list["points"].size() > 2);
+    std::vector<std::string> csv = plan;
+    csv.insert(csv.end(), {"--csv", "-"});
+    const CommandResult rows = run_cleave(csv);
+    CHECK(rows.exit_code == 0);
+    CHECK(std::count(rows.output.begin(), rows.output.end(), '\n') ==
+          static_cast<std::ptrdiff_t>(list["points"].size()) + 1);
+    for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+             {"--batch", "4"}, {"--concurrency", "4"}, {"--sweep", "batch=1,2"}, {"--steps"}}) {
+        std::vector<std::string> both = plan;
+        both.insert(both.end(), more.begin(), more.end());
+        CHECK_THAT(refused_flags(both), Contains("leave"));
+    }
+    CHECK_THAT(refused_flags({"plan", "llama-3-70b", "--devices", "sim:t4[0]", "--pareto"}),
+               Contains("no plan serves a user: lacks"));
+}

@@ -98,15 +98,16 @@ void add_device_flags(CLI::App& app, PlanFlags& flags) {
     app.add_option("--pp", flags.pipeline_stages, "pipeline stages; default: the planner chooses")
         ->check(whole_number(1, kMostDevices))
         ->group(kPlanGroup);
-    app.add_option("--objective", flags.objective,
-                   "what the plan is best at: latency, the time of a token; throughput, tokens/s "
-                   "of many users; memory, the fewest devices that hold the model; default: "
-                   "latency")
+    app.add_option(
+           "--objective", flags.objective,
+           "what the plan is best at: latency, the time of a token; throughput, tokens/s "
+           "of many users; memory, the fewest devices that hold the model; fleet, the fewest "
+           "that serve --concurrency, or with --price the cheapest; default: latency")
         ->check(CLI::IsMember(objectives))
         ->group(kPlanGroup);
     app.add_option("--concurrency", flags.concurrency,
-                   "with --objective throughput: users at once, each with KV for a whole context; "
-                   "default: --batch, or as many as the devices hold")
+                   "with --objective throughput or fleet: users at once, each with KV for a whole "
+                   "context; default: --batch, of throughput else as many as the devices hold")
         ->check(whole_number(1, kMostBatch))
         ->group(kPlanGroup);
     app.add_option("--pin", flags.pins,
@@ -119,22 +120,32 @@ void add_device_flags(CLI::App& app, PlanFlags& flags) {
                        "; default: that of their servers")
         ->type_name("NAME")
         ->group(kForExperts);
-    app.add_option("--replicas", flags.replicas,
-                   "with --objective throughput: copies of the model on equal parts of the "
-                   "devices; default: auto, the planner chooses")
+    app.add_option(
+           "--replicas", flags.replicas,
+           "with --objective throughput or fleet: copies of the model on equal parts of the "
+           "devices; default: auto, the planner chooses")
         ->check(number_or_auto(kMostDevices))
         ->group(kForExperts);
-    app.add_option("--max-ttft", flags.max_ttft,
-                   "with --objective throughput: to a user's first token, at most; default: no "
-                   "limit")
+    app.add_option(
+           "--max-ttft", flags.max_ttft,
+           "with --objective throughput or fleet: to a user's first token, at most; default: no "
+           "limit")
         ->check(real_number(0.001, 1e9))
         ->type_name("MS")
         ->group(kForExperts);
-    app.add_option("--max-tpot", flags.max_tpot,
-                   "with --objective throughput: for each further token, at most; default: no "
-                   "limit")
+    app.add_option(
+           "--max-tpot", flags.max_tpot,
+           "with --objective throughput or fleet: for each further token, at most; default: no "
+           "limit")
         ->check(real_number(0.001, 1e9))
         ->type_name("MS")
+        ->group(kForExperts);
+    app.add_option(
+           "--price", flags.prices,
+           "of an hour, in any currency: 'h100=2.5' of a model, 'host=0.1' of a kind, or of "
+           "one device; the plan then has its cost; may be repeated")
+        ->type_name("MODEL=PRICE")
+        ->allow_extra_args(false)
         ->group(kForExperts);
     app.add_flag("--ignore-affinities", flags.ignore_affinities,
                  "do not take the devices that the ONNX file's nodes name as pins")
@@ -256,7 +267,7 @@ planner::PlanOptions plan_options(const PlanFlags& flags) {
     if (!serves && (flags.concurrency > 0 || flags.max_ttft > 0 || flags.max_tpot > 0))
         throw UserError(
             "--concurrency, --max-ttft and --max-tpot are of many users: give --objective "
-            "throughput, or --batch");
+            "throughput or fleet, or --batch");
     if (flags.concurrency > 0 && flags.batch > 0)
         throw UserError("--concurrency {} and --batch {} both say how many are at once; give one",
                         flags.concurrency, flags.batch);

@@ -52,6 +52,7 @@ struct PlanFlags {
     int64_t batch = 0;                  // 0: the command's default
     int64_t concurrency = 0;            // 0: batch, or as many users as fit
     double max_ttft = 0, max_tpot = 0;  // ms; 0: no limit
+    std::vector<std::string> prices;
     int64_t context = 0;
     int64_t prompt_tokens = 0;
     int64_t prefill_chunk = 512;

@@ -2,12 +2,14 @@
 #include "tools/cli/planning.h"
 
 #include <algorithm>
+#include <set>
 
 #include "codegen/compile/object_cache.h"
 #include "importer/onnx/affinities.h"
 #include "planner/ask/case.h"
 #include "planner/machine/build_machine.h"
 #include "planner/machine/machine_file.h"
+#include "planner/machine/prices.h"
 #include "planner/plan/workload_request.h"
 #include "planner/search/affinity_pins.h"
 #include "planner/verify/verify.h"
@@ -28,15 +30,29 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
     std::vector<planner::DeviceId> chosen;
     std::string known;
     for (const planner::DeviceInfo& d : all.devices) known += (known.empty() ? "" : ", ") + d.name;
-    for (const planner::DeviceSpec& spec : planner::parse_devices(text, true)) {
-        auto found =
-            std::find_if(all.devices.begin(), all.devices.end(),
-                         [&](const planner::DeviceInfo& d) { return d.name == spec.text; });
-        if (found == all.devices.end())
-            throw UserError("--devices {}: {} has no such device; it has {}", spec.text, file,
-                            known);
-        chosen.emplace_back(found - all.devices.begin());
+    const auto choose = [&](auto matches) {
+        const size_t before = chosen.size();
+        for (size_t d = 0; d < all.devices.size(); ++d)
+            if (matches(all.devices[d])) chosen.emplace_back(d);
+        return chosen.size() > before;
+    };
+    // Names and models of the file itself come first: its author may call devices anything.
+    for (const std::string& entry : planner::device_entries(text)) {
+        const bool is_kind = std::ranges::any_of(planner::kDeviceKinds, [&](auto kind) {
+            return entry == planner::device_kind_name(kind);
+        });
+        if (!entry.empty() && !is_kind &&
+            (choose([&](const planner::DeviceInfo& d) { return d.name == entry; }) ||
+             choose([&](const planner::DeviceInfo& d) { return d.model == entry; })))
+            continue;
+        for (const planner::DeviceSpec& spec : planner::parse_devices(entry, true))
+            if (!choose([&](const planner::DeviceInfo& d) { return d.name == spec.text; }))
+                throw UserError("--devices {}: {} has no such device; it has {}", spec.text, file,
+                                known);
     }
+    const std::set<planner::DeviceId> once(chosen.begin(), chosen.end());
+    if (once.size() < chosen.size())
+        throw UserError("--devices {}: a device of {} is named twice; name each once", text, file);
     planner::Machine part = part_of(all, chosen);
     part.name = all.name;
     return part;
@@ -149,6 +165,7 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
 planner::Case case_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
                               const planner::Workload& workload, runtime::Drivers& drivers) {
     planner::Case asked{{}, machine_from_flags(flags, run, drivers), workload, {}};
+    for (const std::string& price : flags.prices) planner::set_price(asked.machine, price);
     check_simt_seed(asked.machine, run);
     asked.options = plan_options(flags);
     if (!flags.alone && host_job()) plan_one_replica(asked.options, flags);
@@ -190,6 +207,10 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
                 "a plan file is executed as it is: make a new plan from the model to change "
                 "devices, shape, batch, "
                 "context or dtype");
+        for (const std::string& price : flags.prices) {
+            planner::set_price(model.plan->machine, price);
+            for (planner::Machine& copy : model.plan->copies) planner::set_price(copy, price);
+        }
         planner::verify_plan(*model.plan);
         check_simt_seed(model.plan->machine, run);
         return std::move(*model.plan);

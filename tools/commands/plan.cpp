@@ -18,6 +18,7 @@
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/pareto.h"
 #include "tools/commands/serving.h"
 #include "tools/commands/sweeping.h"
 
@@ -37,6 +38,7 @@ struct PlanArguments {
     double time_limit = 10.0;  // seconds, of the non-contiguous search
     ServeFlags serve;
     std::vector<std::string> sweep;
+    bool pareto = false;
     CsvFlags csv;
 };
 
@@ -66,8 +68,10 @@ void print_pass(const planner::PassNote& note) {
 }
 
 // Whatever shows one plan says nothing of many.
-void check_sweep_flags(const PlanArguments& flags) {
-    if (flags.sweep.empty()) return;
+void check_many_plans(const PlanArguments& flags) {
+    if (flags.sweep.empty() && !flags.pareto) return;
+    if (!flags.sweep.empty() && flags.pareto)
+        throw UserError("--sweep and --pareto each make plans of their own; leave one out");
     const std::pair<bool, const char*> others[] = {{!flags.output.empty(), "-o"},
                                                    {flags.all_steps, "--steps"},
                                                    {flags.pass_times, "--pass-times"},
@@ -75,7 +79,15 @@ void check_sweep_flags(const PlanArguments& flags) {
                                                    {!flags.cost_graph.empty(), "--cost-graph"}};
     for (const auto& [given, name] : others)
         if (given)
-            throw UserError("{} is of one plan, and --sweep makes many; leave one out", name);
+            throw UserError("{} is of one plan, and {} makes many; leave one out", name,
+                            flags.pareto ? "--pareto" : "--sweep");
+}
+
+void plan_pareto(const PlanArguments& flags) {
+    const planner::Pareto pareto = run_pareto({flags.drivers, flags.model, flags.plan, flags.json});
+    if (flags.json) return print_json(pareto_json(pareto));
+    if (flags.csv.given()) return write_csv(flags.csv, {{"pareto", pareto_csv(pareto)}});
+    show_pareto(pareto);
 }
 
 void sweep_plans(const PlanArguments& flags) {
@@ -88,7 +100,7 @@ void sweep_plans(const PlanArguments& flags) {
 }
 
 void run_plan(const PlanArguments& flags) {
-    check_sweep_flags(flags);
+    check_many_plans(flags);
     if (flags.cost_graph.empty() == flags.model.model.empty())
         throw UserError("plan takes a MODEL or --cost-graph FILE.json, and one of them");
     check_serve_flags(flags.serve, "--serve");
@@ -107,6 +119,7 @@ void run_plan(const PlanArguments& flags) {
         throw UserError("--steps shapes the text; --json always has every step");
     check_csv_flags(flags.csv, flags.json);
     if (!flags.sweep.empty()) return sweep_plans(flags);
+    if (flags.pareto) return plan_pareto(flags);
     if (flags.csv.given() && !flags.serve.trace.empty())
         throw UserError("--csv: what --serve predicts has no table; leave one out");
     if (follows({}, flags.drivers)) return;
@@ -170,6 +183,10 @@ void add_plan(CLI::App& app, runtime::Drivers& drivers) {
             "plan each combination, as a table; may be repeated; axes are " + planner::sweep_axes())
         ->type_name("AXIS=VALUE,...")
         ->allow_extra_args(false)
+        ->group(kPlanGroup);
+    command
+        ->add_flag("--pareto", flags->pareto,
+                   "of many users: the plans with most tokens/s a device for each tokens/s a user")
         ->group(kPlanGroup);
     command
         ->add_option("--cost-graph", flags->cost_graph,

@@ -35,6 +35,8 @@ std::vector<FigureRow> figure_rows() {
         {"users", [number](F f) { return number(f.users); }},
         {"first token after", [](F f) { return milliseconds(f.ttft_ns); }},
         {"then a token each", [](F f) { return milliseconds(f.tpot_ns); }},
+        {"cost of a million tokens",
+         [](F f) { return f.price_micros > 0 ? fmt::format("{:.3g}", f.cost_per_million) : "-"; }},
         {"prefill", [](F f) { return milliseconds(f.prefill_ns); }},
         {"decode pass", [](F f) { return milliseconds(f.decode_ns); }},
         {"  computing", [](F f) { return milliseconds(f.decode.compute_ns); }},
@@ -88,6 +90,16 @@ Questioned plan_in_question(const QuestionFlags& flags, bool with_case) {
     return q;
 }
 
+planner::Case case_in_question(const QuestionFlags& flags) {
+    LoadedModel model = load_model(flags.model, flags.plan.dtype);
+    PlanFlags alone = flags.plan;
+    alone.alone = true;
+    if (model.plan)
+        return planner::case_of(plan_from_flags(std::move(model), alone, {}, {}, flags.drivers));
+    const planner::Workload workload = workload_from_flags(alone, model);
+    return case_from_flags(std::move(model), alone, {}, workload, flags.drivers);
+}
+
 std::string milliseconds(int64_t ns) { return ns == 0 ? "-" : planner::time_text(ns); }
 
 Json parts_json(const planner::TimeParts& p) {
@@ -117,6 +129,9 @@ Json figures_json(const Figures& f) {
     if (f.users > 0)
         json.update(
             {{"users", f.users}, {"ttft_ms", in_ms(f.ttft_ns)}, {"tpot_ms", in_ms(f.tpot_ns)}});
+    if (f.price_micros > 0)
+        json.update({{"price_per_hour", static_cast<double>(f.price_micros) / 1e6},
+                     {"cost_per_million_tokens", f.cost_per_million}});
     json["room"] = nullptr;
     if (r.has_kv())
         json["room"] = {{"max_sequences", r.max_sequences * f.replicas},

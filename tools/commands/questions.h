@@ -37,6 +37,10 @@ struct Questioned {
 // `with_case`: the question plans again. UserError as of `plan`.
 Questioned plan_in_question(const QuestionFlags& flags, bool with_case);
 
+// What a question plans again that shows no plan of its own: the request of the flags, or of a
+// .plan file.
+planner::Case case_in_question(const QuestionFlags& flags);
+
 Json figures_json(const planner::Figures& figures);
 Json parts_json(const planner::TimeParts& parts);
 // Of what does not fit, or a rule forbids: {"fits", "refusal", "lacks_memory", "devices", "fixes"}.

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include "planner/view/csv.h"
-#include "tools/cli/model_source.h"
-#include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 
@@ -31,16 +29,7 @@ std::vector<planner::SweepAxis> axes_from_flags(const std::vector<std::string>& 
 }
 
 Sweep run_sweep(const QuestionFlags& flags, const std::vector<planner::SweepAxis>& axes) {
-    LoadedModel model = load_model(flags.model, flags.plan.dtype);
-    PlanFlags alone = flags.plan;
-    alone.alone = true;
-    planner::Case base;
-    if (model.plan) {
-        base = planner::case_of(plan_from_flags(std::move(model), alone, {}, {}, flags.drivers));
-    } else {
-        const planner::Workload workload = workload_from_flags(alone, model);
-        base = case_from_flags(std::move(model), alone, {}, workload, flags.drivers);
-    }
+    const planner::Case base = case_in_question(flags);
     ProgressBar bar("planning");
     return planner::sweep(base, axes, [&](size_t done, size_t of) {
         bar.update(static_cast<int64_t>(done), static_cast<int64_t>(of));
@@ -67,20 +56,22 @@ std::string sweep_csv(const Sweep& sweep) {
     for (const char* name :
          {"fits", "shape", "devices_used", "tokens_per_second", "objective_ms",
           "decode_ms_per_token", "prefill_ms", "fullest_device", "needed_bytes", "capacity_bytes",
-          "max_sequences", "max_context", "kv_tokens", "refusal"})
+          "max_sequences", "max_context", "kv_tokens", "cost_per_million_tokens", "refusal"})
         header.emplace_back(name);
     planner::CsvTable table(header);
     for (const SweepRow& row : sweep.rows) {
         std::vector<planner::CsvCell> cells(row.values.begin(), row.values.end());
         if (const auto& f = row.figures)
-            cells.insert(cells.end(),
-                         {"yes", f->shape, f->devices, f->tokens_per_second, in_ms(f->objective_ns),
-                          in_ms(f->decode_ns), in_ms(f->prefill_ns), f->fullest, f->needed,
-                          f->capacity, f->room.max_sequences * f->replicas, f->room.max_context,
-                          f->room.kv_tokens * f->replicas});
+            cells.insert(
+                cells.end(),
+                {"yes", f->shape, f->devices, f->tokens_per_second, in_ms(f->objective_ns),
+                 in_ms(f->decode_ns), in_ms(f->prefill_ns), f->fullest, f->needed, f->capacity,
+                 f->room.max_sequences * f->replicas, f->room.max_context,
+                 f->room.kv_tokens * f->replicas,
+                 f->price_micros > 0 ? planner::CsvCell(f->cost_per_million) : planner::CsvCell()});
         else
             cells.emplace_back("no");
-        cells.resize(axes + 13);
+        cells.resize(axes + 14);
         cells.emplace_back(row.figures ? std::string() : spell_for_command_line(row.refusal));
         table.row(cells);
     }

@@ -15,7 +15,7 @@ using namespace planner;
 
 namespace {
 
-constexpr double kWidth = 1000, kPad = 14, kHead = 26, kGapX = 26;
+constexpr double kPageWidth = 1000, kPad = 14, kCardHead = 26, kGapX = 26;
 constexpr std::string_view kDim = "#5a6470", kLine = "#d9dee4";
 
 struct Place {
@@ -78,7 +78,7 @@ public:
     }
 
     std::string svg() {
-        SvgWriter svg(kWidth, height_, plan_.graph.name + ": machine");
+        SvgWriter svg(kPageWidth, height_, plan_.graph.name + ": machine");
         for (const HostBox& host : hosts_) {
             svg.rect(host.x, host.y, host.width, tall_, "#f6f7f9",
                      fmt::format(" rx=\"8\" stroke=\"{}\"", kLine));
@@ -93,7 +93,7 @@ public:
                         link(svg, host, i, k, used);
         for (const HostBox& host : hosts_)
             for (size_t i = 0; i < host.devices.size(); ++i) device(svg, host, i);
-        svg.text(kWidth / 2, height_ - 8,
+        svg.text(kPageWidth / 2, height_ - 8,
                  "Lines: links, as wide as their rate; grey to red: the part of a decode pass that "
                  "their bytes take. Devices: colour their stage.",
                  "middle", 11, kDim);
@@ -105,10 +105,10 @@ private:
         double wide = 0;
         for (const HostBox& h : hosts_) {
             wide = std::max(wide, h.width);
-            tall_ = std::max(tall_, h.inside_height + 2 * kPad + kHead);
+            tall_ = std::max(tall_, h.inside_height + 2 * kPad + kCardHead);
         }
         gap_ = hosts_.size() > 1 ? 54 : 20;
-        const auto most = static_cast<size_t>((kWidth - 20 + kGapX) / (wide + kGapX));
+        const auto most = static_cast<size_t>((kPageWidth - 20 + kGapX) / (wide + kGapX));
         const size_t per_row = std::clamp<size_t>(most, 1, std::max<size_t>(1, hosts_.size()));
         rows_ = (hosts_.size() + per_row - 1) / per_row;
         const size_t even = (hosts_.size() + rows_ - 1) / rows_;
@@ -117,7 +117,7 @@ private:
             host.row = i / even;
             const auto in_row =
                 static_cast<double>(std::min(even, hosts_.size() - host.row * even));
-            const double left = (kWidth - (in_row * wide + (in_row - 1) * kGapX)) / 2;
+            const double left = (kPageWidth - (in_row * wide + (in_row - 1) * kGapX)) / 2;
             host.x =
                 left + static_cast<double>(i % even) * (wide + kGapX) + (wide - host.width) / 2;
             host.y = 10 + static_cast<double>(host.row) * (tall_ + gap_);
@@ -126,8 +126,9 @@ private:
     }
 
     Place place(const HostBox& host, size_t i) const {
-        return {host.x + (host.width - host.inside_width) / 2 + host.places[i].x,
-                host.y + kHead + (tall_ - kHead - host.inside_height) / 2 + host.places[i].y};
+        return {
+            host.x + (host.width - host.inside_width) / 2 + host.places[i].x,
+            host.y + kCardHead + (tall_ - kCardHead - host.inside_height) / 2 + host.places[i].y};
     }
 
     int64_t bytes(DeviceId from, DeviceId to) const {
@@ -209,7 +210,7 @@ private:
             return 10 + static_cast<double>(row) * (tall_ + gap_) + tall_ + gap_ * 0.62;
         };
         for (size_t row = 0; row < rows_; ++row) {
-            svg.line(14, bus(row), kWidth - 14, bus(row), kLine, 4);
+            svg.line(14, bus(row), kPageWidth - 14, bus(row), kLine, 4);
             if (row > 0) svg.line(14, bus(row - 1), 14, bus(row), kLine, 4);
         }
         for (const HostBox& host : hosts_) {
@@ -224,7 +225,7 @@ private:
             svg.close();
         }
         svg.text(
-            kWidth - 14, bus(rows_ - 1) + 15,
+            kPageWidth - 14, bus(rows_ - 1) + 15,
             fmt::format("{}{}", plan_.machine.fabric.empty() ? "network" : plan_.machine.fabric,
                         rate > 0
                             ? fmt::format(", {:.3g} GB/s a device", static_cast<double>(rate) / 1e9)

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "importer/onnx/recover/matchers.h"
+#include "runtime/base/convert.h"
 
 namespace cleave::importer::from_onnx {
 
@@ -46,11 +47,34 @@ bool is_squared_relu(const Elementwise& e) {
     return equals(e, 1e-12, [](double x) { return x > 0 ? x * x : 0; });
 }
 
+namespace {
+
+double in_f16(double x) { return f16_to_f32(f32_to_f16(static_cast<float>(x))); }
+double in_bf16(double x) { return bf16_to_f32(f32_to_bf16(static_cast<float>(x))); }
+
+// GELU with constants of a narrow type.
+std::optional<Activation> rounded_gelu(const Elementwise& e, double tolerance,
+                                       double (*round)(double)) {
+    const double cubic = round(0.044715), inner = round(std::sqrt(2 / M_PI));
+    if (equals(e, tolerance, [&](double x) {
+            return 0.5 * x * (1 + std::tanh(inner * (x + cubic * x * x * x)));
+        }))
+        return Activation::kGeluTanh;
+    for (const double factor : {round(std::sqrt(0.5)), 1 / round(std::sqrt(2.0))})
+        if (equals(e, tolerance, [&](double x) { return 0.5 * x * (1 + std::erf(x * factor)); }))
+            return Activation::kGeluErf;
+    return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<Activation> activation_of(const Elementwise& e) {
-    // Exporters round constants such as sqrt(2 / pi) to float32 or float16.
+    // Exporters round constants such as sqrt(2 / pi) to the model's type, at most to float32.
     constexpr double kTolerance = 1e-5;
     for (const ActivationRow& row : kActivations)
         if (equals(e, kTolerance, row.formula)) return row.activation;
+    for (const auto round : {in_f16, in_bf16})
+        if (const auto gelu = rounded_gelu(e, kTolerance, round)) return gelu;
     return std::nullopt;
 }
 

@@ -496,5 +496,29 @@ TEST_CASE("Phi-3.5's short factors hold up to the position at which its If takes
     CHECK(graph.rope_tables[0].magnitude > 1.0);
 }
 
+TEST_CASE("GELU with constants in a file's narrow type is the GELU of its definition",
+          "[importer]") {
+    using importer::Activation;
+    for (const Activation activation : {Activation::kGeluTanh, Activation::kGeluErf})
+        for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+            INFO(activation_name(activation) << " in " << dtype_name(dtype));
+            test::TemporaryFolder folder;
+            models::WriteOptions options;
+            options.dtype = dtype;
+            options.external_data = false;
+            models::Shape shape = test::tiny_shape();
+            shape.variation.activation = activation;
+            const Graph graph =
+                importer::import_onnx(test::write_tiny(folder.path(), options, shape).string());
+            int gates = 0;
+            for (const Op& op : graph.ops) {
+                if (op.kind != OpKind::kGatedActivation) continue;
+                ++gates;
+                CHECK(op.as<importer::GatedActivationAttrs>().activation == activation);
+            }
+            CHECK(gates == 2);
+        }
+}
+
 }  // namespace
 }  // namespace cleave

@@ -7,6 +7,7 @@
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/cost/launch_times.h"
+#include "planner/cost/reached.h"
 #include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/tiles/gpu.h"
@@ -189,7 +190,9 @@ TEST_CASE("a launch that prepares activations costs what it reads and writes, an
             const double expected =
                 device.kind == DeviceKind::kSimt
                     ? launch + moved * 1e9 / (0.85 * bandwidth)
-                    : KernelTimes::h200().plain_ns(0, moved, {1, bandwidth, launch / 3000});
+                    : KernelTimes::h200().plain_ns(0, moved,
+                                                   {1, reached_by(device).bandwidth * bandwidth,
+                                                    reached_by(device).latency * launch / 3000});
             const auto more =
                 static_cast<double>(step.predicted_ns - ns(ActivationPath::kConverted));
             CHECK(more == Approx(expected).margin(1));

@@ -175,4 +175,49 @@ TEST_CASE("two host devices at work share the bandwidth, and one alone has all o
     CHECK(shards > one * 8 / 10);
 }
 
+TEST_CASE("GPUs read a prompt no faster with narrower weights than with f16", "[planner]") {
+    const importer::Graph graph = llama("llama-3-8b", DType::kBF16);
+    for (const char* device :
+         {"sim:h100[0]", "sim:a100-80[0]", "sim:rtx4090[0]", "sim:mi300x[0]"}) {
+        const auto prefill = [&](std::optional<DType> dtype) {
+            return static_cast<double>(
+                make_plan(graph, build_machine(parse_devices(device), {}),
+                          {.prompt_tokens = 4000, .prefill_chunk = 4000, .dtype = dtype}, {})
+                    .prediction.prefill_ns);
+        };
+        INFO(device);
+        const double bf16 = prefill({});
+        for (const DType dtype : {DType::kInt8, DType::kInt4, DType::kF8E4M3})
+            CHECK(prefill(dtype) == Approx(bf16).epsilon(0.1));
+    }
+}
+
+TEST_CASE("decode of packed weights is no faster than the f32 units unpack them", "[planner]") {
+    const importer::Graph graph = llama("llama-2-7b", DType::kBF16);
+    const auto decode = [&](const char* device) {
+        const Plan plan =
+            make_plan(graph, build_machine(parse_devices(device), {}), {.dtype = DType::kInt4}, {});
+        return static_cast<double>(plan.prediction.decode_ns_per_token);
+    };
+    // 6.6e9 elements, 11.5 operations each, at 19.5 TFLOP/s.
+    CHECK(decode("sim:a100-80[0]") >= 3.8e6);
+    // A 4090 has four times the f32 units and half the bandwidth: memory bounds it.
+    CHECK(decode("sim:rtx4090[0]") <= 6e6);
+}
+
+TEST_CASE("cards of which others measured more or less bandwidth are priced so", "[planner]") {
+    const importer::Graph graph = llama("llama-2-7b", DType::kF16);
+    // Bytes of weights over a decode pass of a short context, to the data sheet's bandwidth.
+    const auto reached = [&](const char* device) {
+        const Machine machine = build_machine(parse_devices(device), {});
+        const Plan plan = make_plan(graph, machine, {.prompt_tokens = 8, .context = 16}, {});
+        return 13.2e18 / static_cast<double>(plan.prediction.decode_ns_per_token) /
+               static_cast<double>(machine.devices[0].memory_bandwidth);
+    };
+    CHECK(reached("sim:rtx4090[0]") == Approx(0.9).margin(0.06));
+    CHECK(reached("sim:a100-80[0]") == Approx(0.67).margin(0.06));
+    CHECK(reached("sim:mi250x[0]") == Approx(0.61).margin(0.06));
+    CHECK(reached("sim:h200[0]") == Approx(0.67).margin(0.06));
+}
+
 }  // namespace cleave::test

@@ -24,11 +24,12 @@ TEST_CASE("every objective has a row in its enumerator's place, and a name of it
     CHECK(row_of(Objective::kLatency).name == "latency");
     CHECK(row_of(Objective::kThroughput).name == "throughput");
     CHECK(row_of(Objective::kMemory).name == "memory");
+    CHECK(row_of(Objective::kFleet).name == "fleet");
 }
 
 TEST_CASE("an unknown objective is refused with those that are known", "[planner]") {
     const std::string error = user_error([] { parse_objective("speed"); });
-    CHECK(error == "no objective is called 'speed'; known are latency, throughput, memory");
+    CHECK(error == "no objective is called 'speed'; known are latency, throughput, memory, fleet");
 }
 
 TEST_CASE("the schema of plans knows the objectives of the table", "[planner]") {

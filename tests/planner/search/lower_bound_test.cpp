@@ -25,7 +25,7 @@ TEST_CASE("no plan scores less than the lower bound, whatever the objective and 
         Workload workload{.batch = drawer.pick(1, 8), .prompt_tokens = drawer.pick(1, 600)};
         workload.context = workload.prompt_tokens + drawer.pick(0, 600);
         workload.prefill_chunk = drawer.pick(1, 512);
-        PlanOptions options{.objective = static_cast<Objective>(i % 3)};
+        PlanOptions options{.objective = static_cast<Objective>(i % 4)};
         auto devices = static_cast<int>(machine.devices.size());
         int tp = drawer.pick(1, devices);
         if (drawer.pick(0, 3) > 0 && devices % tp == 0 && devices / tp <= shape.config.num_layers) {
@@ -40,6 +40,16 @@ TEST_CASE("no plan scores less than the lower bound, whatever the objective and 
         REQUIRE(plan.prediction.objective_ns >= plan.prediction.lower_bound_ns);
         REQUIRE(gap(plan) >= 0);
     }
+}
+
+TEST_CASE("what a fast card has no memory for is in the bound at a slow device's rate",
+          "[planner]") {
+    // 14 GB of 40 must be read by a host of 40 GB/s.
+    const Plan plan =
+        make_plan(models::build_llama_graph(*models::find_shape("llama-3-70b"), DType::kBF16),
+                  machine_of("sim:rtx4090[0],sim:host[0]"), {.dtype = DType::kInt4}, {});
+    CHECK(plan.prediction.lower_bound_ns >= 300'000'000);
+    CHECK(gap(plan) < 0.5);
 }
 
 }  // namespace cleave::test

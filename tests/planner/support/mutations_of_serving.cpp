@@ -38,6 +38,14 @@ std::vector<Mutation> user_mutations() {
          }},
         {"no group at all", "serving-groups",
          [](Plan& p) { return serves(p) && (p.prediction.serving.groups = 0, true); }},
+        {"a limit below the time of a round", "serving-limits",
+         [](Plan& p) {
+             return serves(p) && (p.options.max_tpot_ns = p.prediction.serving.tpot_ns - 1);
+         }},
+        {"a limit below the time to the first token", "serving-limits",
+         [](Plan& p) {
+             return serves(p) && (p.options.max_ttft_ns = p.prediction.serving.ttft_ns - 1);
+         }},
         {"a round in no time", "serving-round",
          [](Plan& p) {
              return serves(p) && p.prediction.serving.groups == 1 &&

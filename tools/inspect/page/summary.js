@@ -40,6 +40,7 @@ function drawTiles() {
     if (pool !== null && extra.room)
         tile(plural(extra.room.max_sequences, "sequence"), "room at context " + count(w.context),
              count(extra.room.kv_tokens) + " tokens of KV" + (extra.room.sequences_bound ? "; ends on " + extra.room.sequences_bound : ""));
+    if (p.cost_per_million_tokens) tile(number(p.cost_per_million_tokens), "cost of a million tokens", number(p.price_per_hour) + " an hour");
     const moved = plan.links.reduce((sum, l) => sum + l.bytes_per_token, 0);
     if (plan.devices.length > 1) tile(bytes(moved * w.batch), "between devices, a pass", w.batch > 1 ? bytes(moved) + " a sequence" : "decode");
 }
@@ -59,7 +60,7 @@ function roomSentences() {
 
 // ---- Alternatives: bars of what the search makes best, with the bound as a line across. For throughput tokens/s, more is better;
 // a runner-up says its own in its reason, else it is the plan's by the objective. Else time, less is better.
-const rates = plan.objective === "throughput" && plan.predicted.tokens_per_second > 0;
+const rates = plan.predicted.concurrency > 0 && plan.predicted.tokens_per_second > 0;
 function alternatives() {
     const own = plan.objective_ms, speed = plan.predicted.tokens_per_second;
     const rate = r => {

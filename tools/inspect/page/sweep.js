@@ -7,6 +7,7 @@ const sweepFigures = [
     ["decode, a pass", f => f.decode_ms_per_token, v => time(v * 1e3)],
     ["prefill", f => f.prefill_ms, v => time(v * 1e3)],
     ["fullest device", f => f.needed_bytes / Math.max(1, f.capacity_bytes), share],
+    ["cost of a million tokens", f => f.cost_per_million_tokens || 0, v => number(v)],
     ["room, sequences", f => f.room ? f.room.max_sequences : 0, count],
 ];
 const sweepColour = i => "oklch(var(--stage-l) var(--stage-c) " + (255 - i * 47 + 360) % 360 + ")";

@@ -154,7 +154,7 @@ CLEAVE_API cleave_status cleave_machine_to_json(const cleave_machine* machine, c
 typedef struct cleave_plan cleave_plan;
 
 typedef int32_t cleave_objective;
-enum { CLEAVE_LATENCY = 0, CLEAVE_THROUGHPUT = 1, CLEAVE_MEMORY = 2 };
+enum { CLEAVE_LATENCY = 0, CLEAVE_THROUGHPUT = 1, CLEAVE_MEMORY = 2, CLEAVE_FLEET = 3 };
 CLEAVE_API const char* cleave_objective_name(size_t objective); /* NULL beyond the last */
 
 typedef struct cleave_plan_options {

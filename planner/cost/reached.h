@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What GPUs reach of their peaks beside the H200 that kernel_times.h is fitted to: factors of its
+// efficiencies and of its launch latency, by architecture, and by model where its memory differs.
+// They are the best that engines of others were seen to reach; without a row all are 1.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "planner/machine/machine.h"
+
+namespace cleave::planner {
+
+struct Reached {
+    std::string_view arch, model;  // `model`: a part of the device's; empty: any
+    double bandwidth = 1, latency = 1;
+    double sum_latency = 1, sum_bandwidth = 1;  // of all-reduces over the cards' own links
+    std::string_view source;
+};
+
+// clang-format off
+// The H200 reaches 0.77 of its bandwidth.
+inline constexpr std::array kReached{
+    Reached{"sm_89", "4090", 1.19, 1, 1, 1, "zeux/calm: 0.92 to 0.97 of the bandwidth in decode"},
+    Reached{"sm_80", "", 0.89, 1, 1.15, 0.85, "pytorch-labs/gpt-fast: 0.69; ai-dynamo/aiconfigurator: GEMMs of few rows take 1.12 to 1.18 of the time, sums 1.19"},
+    Reached{"sm_100", "", 1, 1, 1.25, 0.8, "ai-dynamo/aiconfigurator: sums take 1.43 of the time by vLLM, 1.1 by TensorRT-LLM"},
+    Reached{"gfx90a", "", 0.82, 1, 1, 1, "pytorch-labs/gpt-fast, one die of an MI250X: 0.63"},
+    Reached{"gfx942", "", 0.82, 2, 0.7, 1, "ROCm/vllm, MI300X: 37 us a layer more at batch 1; vllm#39080: sums in 0.75 of the time"},
+};
+// clang-format on
+
+inline const Reached& reached_by(const DeviceInfo& device) {
+    static constexpr Reached kAsFitted{};
+    for (const Reached& row : kReached)
+        if (device.arch == row.arch && device.model.find(row.model) != std::string::npos)
+            return row;
+    return kAsFitted;
+}
+
+// A quantised weight becomes f16 by arithmetic of the f32 units, so many operations an element. On
+// an A100 that, not memory, bounds decode of 4-bit weights: gpt-fast reads 850 GB/s of them.
+constexpr double kUnpackOperations = 11.5;
+
+}  // namespace cleave::planner
