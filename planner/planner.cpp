@@ -280,7 +280,7 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
     Plan plan =
         !many ? plan_replica(model, machine, given, options, true, pass, control.enumerate)->plan
               : plan_replicas(model, machine, given, options, pass, control.enumerate);
-    if (options.tensor_parallel > 0 || options.pipeline_stages > 0)
+    if (control.shapes_beside && (options.tensor_parallel > 0 || options.pipeline_stages > 0))
         pass("shapes_beside", plan, [&] { shapes_beside(analysis, plan); });
     if (given.kv_tokens == Workload::kAllThatIsLeft)
         pass("fill_kv_pool", plan, [&] { fill_kv_pool(plan); });
