@@ -119,7 +119,7 @@ function drawLane(t, g, pen, lane, y) {
         pen.fillRect(Math.max(left, drawnTo), y + 3, Math.max(right - Math.max(left, drawnTo), 0.8), laneTall - 6);
         if (right - left > 54 && on) {
             pen.fillStyle = "#fff";
-            const text = kindOf(it.s);
+            const text = it.s.kind === "compute" ? what(it.s) : kindOf(it.s);
             if (pen.measureText(text).width < right - left - 6) pen.fillText(text, left + 4, y + laneTall / 2);
         }
         if (t.marked && t.marked(it.s)) {
