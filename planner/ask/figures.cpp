@@ -240,6 +240,18 @@ std::string speed_text(const Figures& f) {
                        : fmt::format("{} a token", time_text(f.objective_ns));
 }
 
+std::string changed_text(const std::string& before, const std::string& after) {
+    return before == after ? after + " as before" : fmt::format("{} instead of {}", after, before);
+}
+
+std::string unused_text(const Plan& plan) {
+    constexpr std::string_view kUnused = "unused: ";
+    const size_t begin = plan.why.binding.find(kUnused);
+    if (begin == std::string::npos) return "";
+    const size_t from = begin + kUnused.size();
+    return plan.why.binding.substr(from, plan.why.binding.find("; ", from) - from);
+}
+
 std::string causes_text(const Figures& a, const Figures& b) {
     const std::pair<int64_t, const char*> causes[] = {
         {b.decode.compute_ns - a.decode.compute_ns, "computing"},

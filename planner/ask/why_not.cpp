@@ -108,7 +108,7 @@ bool has_shape(const Plan& plan, const PlanOptions& forced, const PlanOptions& b
 }
 
 std::string memory_text(const Figures& f) {
-    return fmt::format("{} of {} on {}", bytes_text(f.needed), bytes_text(f.capacity), f.fullest);
+    return fmt::format("{} of {} ({})", bytes_text(f.needed), bytes_text(f.capacity), f.fullest);
 }
 
 void compare(const Plan& plan, WhyNotAnswer& a) {
@@ -116,10 +116,11 @@ void compare(const Plan& plan, WhyNotAnswer& a) {
     a.slower = slower_by(a.plan, *a.forced);
     a.verdict = a.slower < -0.0005 ? Verdict::kBetter : Verdict::kWorse;
     const std::string causes = causes_text(a.plan, *a.forced);
-    a.answer = fmt::format("{}: {} instead of {} ({}), {}; {} instead of {}{}.", a.forced->shape,
-                           speed_text(*a.forced), speed_text(a.plan), a.plan.shape,
-                           slower_text(a.slower), memory_text(*a.forced), memory_text(a.plan),
-                           causes.empty() ? "" : fmt::format("; of a decode pass {}", causes));
+    a.answer =
+        fmt::format("{}: {} instead of {} ({}), {}; the fullest device has {}{}.", a.forced->shape,
+                    speed_text(*a.forced), speed_text(a.plan), a.plan.shape, slower_text(a.slower),
+                    changed_text(memory_text(a.plan), memory_text(*a.forced)),
+                    causes.empty() ? "" : fmt::format("; in a decode pass {}", causes));
     if (a.verdict != Verdict::kBetter) return;
     const double simpler = hardship(plan.stages), other = hardship(a.outcome.plan->stages);
     a.answer += row_of(plan.options.objective).fewest_devices
