@@ -2,6 +2,8 @@
 #include "codegen/compile/host.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -99,6 +101,8 @@ public:
                              functions_.data(), &log);
         std::string reason = log ? log : "";
         if (log) llvm_.free_log(log);
+        if (!handle_ && reason.find(std::strerror(ENOMEM)) != std::string::npos)
+            throw UserError("this host has no memory left to load compiled kernels into");
         CLEAVE_CHECK(handle_) << "compiled kernels do not link: " << reason;
     }
     ~HostKernels() override {

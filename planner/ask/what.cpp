@@ -129,7 +129,7 @@ What parse_what(const Plan& plan, const std::string& text) {
         if (names[b] == text) what.buffers.emplace_back(b);
     what.kind = WhatKind::kBuffer;
     if (!what.buffers.empty()) return what;
-    const std::string_view op = plan.graph.ops.empty() ? "" : plan.graph.ops.back().name;
+    const std::string op = plan.graph.ops.empty() ? "" : plan.graph.ops.back().name;
     throw UserError(
         "'{}' is nothing in this plan; ask about embedding, lm_head, layers.N, layers.A-B, "
         "layers.N.attention, layers.N.mlp, an operator ({}), a weight{}, a buffer, a device ({}), "

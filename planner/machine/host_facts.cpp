@@ -12,14 +12,6 @@
 namespace cleave::planner {
 namespace {
 
-// The line's words after the colon, of the first "flags" line of /proc/cpuinfo.
-std::string cpu_flags() {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);)
-        if (line.starts_with("flags")) return line.substr(line.find(':') + 1) + " ";
-    return {};
-}
-
 // All of it, not what is free now: the same machine must give the same plan.
 int64_t physical_memory() {
     return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
@@ -47,9 +39,7 @@ HostFacts read_host_facts() {
     HostFacts facts;
     facts.num_cores = cores_of_this_process();
     facts.memory_bytes = std::min(physical_memory(), cgroup_limit()) / 10 * 9;
-    std::string flags = cpu_flags();
-    bool avx512 = flags.find(" avx512f ") != std::string::npos;
-    bool avx2 = flags.find(" avx2 ") != std::string::npos;
+    const bool avx512 = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
     int64_t lanes = avx512 ? 16 : avx2 ? 8 : 4;
     facts.flops_f32 = facts.num_cores * kClock * lanes * 2 * 2;  // two multiply-add pipes
     facts.memory_bandwidth = kBandwidthOfCore * std::min(facts.num_cores, 16);

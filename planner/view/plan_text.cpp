@@ -44,7 +44,9 @@ private:
     std::string bold(const std::string& text) const {
         return options_.color ? "\x1b[1m" + text + "\x1b[0m" : text;
     }
-    void section(const std::string& name) { out_ += "\n" + bold(name) + "\n"; }
+    void section(const std::string& name) {
+        out_ += "\n" + bold(wrapped(name, 2, options_.width)) + "\n";
+    }
     void entries(const std::vector<Line>& lines) {
         constexpr int kColumn = 15;
         for (const Line& line : lines)

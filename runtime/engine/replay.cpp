@@ -48,6 +48,7 @@ private:
     }
     void send(int64_t number, const TraceRequest& request);
     void take_event(int64_t number, const EngineEvent& event);
+    void end_one();  // with the mutex
     void check_cancelled() const {
         if (options_.cancel) options_.cancel->throw_if_cancelled();
     }
@@ -109,7 +110,7 @@ void ReplayRun::send(int64_t number, const TraceRequest& request) {
     if (admission.request) return meter_.arrive(number, request.arrival_ms, request.prompt_tokens);
     // A dead engine's requests end with its failure.
     if (admission.refusal != Refusal::kDead) meter_.refuse(admission.reason);
-    ++ended_;
+    end_one();
 }
 
 void ReplayRun::take_event(int64_t number, const EngineEvent& event) {
@@ -119,9 +120,13 @@ void ReplayRun::take_event(int64_t number, const EngineEvent& event) {
         meter_.token(number, now, event.ends_request && i + 1 == event.tokens.size());
     if (event.finish == FinishReason::kFault && fault_.empty()) fault_ = event.message;
     if (!event.ends_request) return;
+    end_one();
+    changed_.notify_one();
+}
+
+void ReplayRun::end_one() {
     ++ended_;
     if (options_.progress) options_.progress(ended_, total_);
-    changed_.notify_one();
 }
 
 ServeReport ReplayRun::run(const std::vector<TraceRequest>& trace) {

@@ -137,7 +137,7 @@ TEST_CASE("what is mistyped is refused with what may be meant", "[tools]") {
 TEST_CASE("a wrong value is blamed on the option that has it", "[tools]") {
     CHECK_THAT(refusal({"plan", "llama-3-8b", "--devices", "sim:rtx4090[0-3]", "--pin",
                         "layers.0-15=rtx4090[2]"}),
-               Contains("--pin layers.0-15=rtx4090[2]: unknown kind of device 'rtx4090'") &&
+               Contains("--pin 'layers.0-15=rtx4090[2]': unknown kind of device 'rtx4090'") &&
                    !Contains("--devices"));
     CHECK_THAT(refusal({"plan", "llama-3-8b", "--context", "1"}),
                Contains("--context 1: a sequence has a prompt and a new token"));

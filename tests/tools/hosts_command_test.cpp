@@ -143,7 +143,8 @@ TEST_CASE(
     CHECK_THAT(events, Contains("host[0]@0") && Contains("host[0]@1"));
     // Each rank's steps, and flows from one to the other.
     std::map<std::pair<std::string, int>, int> seen;
-    for (const Json& event : Json::parse(events)["traceEvents"])
+    const Json kept = Json::parse(events);
+    for (const Json& event : kept["traceEvents"])
         ++seen[{event["ph"].get<std::string>(), event["tid"].get<int>()}];
     CHECK(seen[{"X", 0}] == seen[{"X", 1}]);
     CHECK(seen[{"X", 1}] > 0);

@@ -379,7 +379,8 @@ TEST_CASE("without hipRTC and LLVM emit --compile lists every name tried of both
 
 TEST_CASE("emit --compile --json counts the matrix instructions of sm_90a where they should be",
           "[tools]") {
-    for (const Json& library : Json::parse(run_cleave({"doctor", "--json"}).output)["gpus"])
+    const Json found = Json::parse(run_cleave({"doctor", "--json"}).output);
+    for (const Json& library : found["gpus"])
         if (library["name"] == "NVRTC" && library["found"] == false)
             CLEAVE_SKIP("no NVRTC: " + library["reason"].get<std::string>());
     const Json json =

@@ -109,8 +109,11 @@ std::set<std::string> commands() {
 
 std::set<std::string> flags() {
     std::set<std::string> flags;
-    for (const std::string& command : commands())
-        flags.merge(all_of(run_cleave({command, "--help"}).output, std::regex("(--[a-z-]+)")));
+    for (const std::string& command : commands()) {
+        std::string help = run_cleave({command, "--help-all"}).output;
+        help.resize(std::min(help.size(), help.find("\nNames of other tools")));
+        flags.merge(all_of(help, std::regex("(--[a-z-]+)")));
+    }
     return flags;
 }
 

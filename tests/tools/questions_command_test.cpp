@@ -60,7 +60,7 @@ TEST_CASE("why answers in a sentence and as JSON, of each kind of thing", "[tool
                                      {"lm_head", "part"},
                                      {"layers.3", "part"},
                                      {"sim:h100[2]", "device"},
-                                     {"layers.3.q_proj.weight", "weight"},
+                                     {"model.layers.3.q_proj.weight", "weight"},
                                      {"batch.positions", "buffer"},
                                      {"token", "token"},
                                      {"links", "links"}}) {
@@ -82,10 +82,10 @@ TEST_CASE("why-not answers with the forced plan, or with what forbids it, and ex
     const Json rule = asked_json(on_four({"why-not"}, {"tp=3"}), "why_not");
     CHECK(rule["verdict"] == "forbidden");
     CHECK_THAT(rule["refusal"]["refusal"].get<std::string>(), Contains("--tp 3 does not divide"));
-    const Json memory =
-        asked_json({"why-not", "llama-3-8b", "--devices", "sim:rtx4090[0],sim:rtx4090[1]",
-                    "--context", "8192", "--batch", "16", "layers.0-31=sim:rtx4090[1]"},
-                   "why_not");
+    const Json memory = asked_json(
+        {"why-not", "llama-3-8b", "--devices", "sim:rtx4090[0],sim:rtx4090[1]", "--context", "8192",
+         "--batch", "16", "--tp", "1", "layers.0-31=sim:rtx4090[1]"},
+        "why_not");
     CHECK(memory["verdict"] == "no memory");
     CHECK(memory["forced"].is_null());
     CHECK_THAT(asked_text(on_four({"why-not"}, {"pp=4"})), Contains("room: sequences"));

@@ -10,7 +10,7 @@
 #   two_hosts.sh mpirun DIR ARGS...    tools/mpirun on host a, with b at hand
 #   two_hosts.sh agent HOST CMD...     what mpirun calls in place of ssh
 #   two_hosts.sh rate DIR RATE         both ends send at RATE (of tc: 1gbit)
-#   two_hosts.sh cut DIR both|a|b|none the link down; or what one of them sends goes astray; or mended
+#   two_hosts.sh cut DIR both|a|b|none the link down; or what one sends goes astray; or mended
 #   two_hosts.sh processes DIR         numbers of the processes on both hosts
 set -euo pipefail
 me=$(readlink -f "${BASH_SOURCE[0]}")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/context_limit.h"
 
-#include <fstream>
-
 #include <nlohmann/json.hpp>
+
+#include "runtime/base/json_file.h"
 
 namespace cleave::tools {
 namespace {
@@ -13,8 +13,7 @@ namespace fs = std::filesystem;
 // The context limit that the files beside an .onnx file state, 0 when none does.
 int64_t stated_max_positions(const fs::path& folder) {
     auto read = [&](const char* name) {
-        std::ifstream file(folder / name);
-        return file ? nlohmann::json::parse(file, nullptr, false) : nlohmann::json();
+        return fs::exists(folder / name) ? read_json(folder / name) : nlohmann::json();
     };
     nlohmann::json config = read("config.json");
     if (config.is_object() &&

@@ -192,8 +192,8 @@ void add_plan(CLI::App& app, runtime::Drivers& drivers) {
         ->group(kForExperts);
     command->footer(
         "Example: cleave plan llama-3-70b --devices 'sim:h100[0-3]' --objective throughput\n"
-        "         cleave plan llama-3-70b --devices 'sim:h100[0-7]' --sweep devices=1,2,4,8 "
-        "--sweep batch=1,16,64");
+        "         cleave plan llama-3-70b --devices 'sim:h100[0-7]' --sweep devices=2,4,8 "
+        "--sweep batch=1,16");
     command->callback([flags] { run_plan(*flags); });
 }
 

@@ -43,6 +43,7 @@ namespace {
 using cleave::llvm_backend::make_jit;
 
 struct LoadedCode {
+    std::string said;  // what the session reported, which says why symbols are missing
     std::unique_ptr<orc::LLJIT> jit;
 };
 
@@ -64,6 +65,9 @@ llvm::Error load(LoadedCode& code, const void* const* objects, const size_t* siz
     auto jit = make_jit();
     if (!jit) return jit.takeError();
     code.jit = std::move(*jit);
+    code.jit->getExecutionSession().setErrorReporter([&code](llvm::Error error) {
+        code.said += (code.said.empty() ? "" : "; ") + llvm::toString(std::move(error));
+    });
     if (auto error = define_memory_functions(*code.jit)) return error;
     for (size_t i = 0; i < count; ++i) {
         // A dylib per object: local helpers that two kernels share by name stay apart.
@@ -88,7 +92,8 @@ CLEAVE_EXPORT void* cleave_llvm_load(const void* const* objects, const size_t* s
     cleave::llvm_backend::initialise();
     auto code = std::make_unique<LoadedCode>();
     if (auto error = load(*code, objects, sizes, entries, count, functions)) {
-        *log = cleave::llvm_backend::copy_text(llvm::toString(std::move(error)));
+        const std::string last = llvm::toString(std::move(error));
+        *log = cleave::llvm_backend::copy_text(code->said.empty() ? last : code->said);
         return nullptr;
     }
     return code.release();

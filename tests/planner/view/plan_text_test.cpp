@@ -97,7 +97,8 @@ TEST_CASE("every device that works shows its time of a decode pass", "[planner]"
     plan.prediction.decode_ns_per_token = 400'000;
     plan.prediction.decode_busy_ns = {123'000, 124'000, 125'000, 126'000};
     std::string text = plan_to_text(plan);
-    for (const char* part : {"a pass", "123-124 us", "125-126 us"}) CHECK(contains(text, part));
+    for (const char* part : {"a pass", "123-124 us", "125 us", "126 us"})
+        CHECK(contains(text, part));
 }
 
 TEST_CASE("a plan's summary fits its width and names every device, stage and exchange",
@@ -109,7 +110,7 @@ TEST_CASE("a plan's summary fits its width and names every device, stage and exc
         CHECK(line.size() <= 100);
     }
     INFO(text);
-    CHECK(lines(text).size() < 60);
+    CHECK(lines(text).size() < 70);
     for (const char* part :
          {"tiny on 4 devices, tp 2 x pp 2", "8 layers, hidden 16, 4 heads (2 KV)", "host[2-3]",
           "stage 0 on host[0-1]", "stage 1 on host[2-3]", "layers 0-3 (x 4)", "layers 4-7 (x 4)",

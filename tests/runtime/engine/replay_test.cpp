@@ -25,7 +25,7 @@ TEST_CASE("a replay counts every request, its tokens and what the pool cannot ho
     FakeRunner runner(plan);
     std::vector<TraceRequest> trace = few_requests();
     trace.push_back({2, 60, 20});
-    trace.push_back({2, 1000, 1});
+    trace.push_back({200, 1000, 1});  // behind the last answer
     int64_t told = 0;
     ReplayOptions options;
     options.progress = [&](int64_t done, int64_t total) {
