@@ -224,6 +224,7 @@ double slower_by(const Figures& a, const Figures& b) {
 
 std::string slower_text(double slower) {
     if (std::abs(slower) < 0.0005) return "as fast";
+    if (slower >= 2) return fmt::format("{:.3g} times as slow", 1 + slower);
     const double size = std::abs(100 * slower);
     return fmt::format("{} % {}",
                        size >= 10 ? fmt::format("{:.0f}", size) : fmt::format("{:.2g}", size),

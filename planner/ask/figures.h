@@ -73,7 +73,7 @@ Figures figures_of(const Plan& plan);
 // Of the time that plans are compared by, ours - theirs over theirs: tokens/s where many are
 // served, else the objective. Positive: `b` is slower.
 double slower_by(const Figures& a, const Figures& b);
-// Of that share: "1.2 % slower", "12 % faster", "as fast".
+// Of that share: "1.2 % slower", "12 % faster", "as fast", "3.4 times as slow".
 std::string slower_text(double slower);
 // "14.2 ms a token", or "882 tokens/s" where many are served.
 std::string speed_text(const Figures& figures);
