@@ -71,9 +71,10 @@ WhatIfAnswer what_if(const Plan& plan, const Case& asked, const Change& change) 
                         then.machine.devices.size() != asked.machine.devices.size();
     if (change.context > 0) a.outcome.refusal = why_no_context(asked.graph, change.context);
     if (a.outcome.refusal.empty()) a.outcome = outcome_of(then);
-    const std::string text = change_text(change);
+    std::string text = change_text(change);
+    text = text.starts_with("without") ? "W" + text.substr(1) : "With " + text;
     if (!a.outcome.plan) {
-        a.answer = fmt::format("With {}: {}{}.", text,
+        a.answer = fmt::format("{}: {}{}.", text,
                                a.outcome.lacks_memory ? "it does not fit, it " : "not possible, ",
                                a.outcome.refusal);
         if (!a.outcome.fixes.empty())
@@ -83,7 +84,7 @@ WhatIfAnswer what_if(const Plan& plan, const Case& asked, const Change& change) 
     a.diff = diff(plan, *a.outcome.plan);
     a.after = a.diff->b;
     a.answer =
-        fmt::format("With {}: {}, {}. Room for {}; the fullest device is {} with {} of {}.", text,
+        fmt::format("{}: {}, {}. Room for {}; the fullest device is {} with {} of {}.", text,
                     changed_text(a.before.shape, a.after->shape), rates_text(a.before, *a.after),
                     changed_text(room_text(plan, a.before), room_text(*a.outcome.plan, *a.after)),
                     a.after->fullest, bytes_text(a.after->needed), bytes_text(a.after->capacity));

@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "planner/ask/diff.h"
 #include "planner/ask/what.h"
 #include "planner/plan/text_table.h"
 #include "planner/plan/workload_request.h"
@@ -114,6 +115,12 @@ std::string memory_text(const Figures& f) {
 void compare(const Plan& plan, WhyNotAnswer& a) {
     a.forced = figures_of(*a.outcome.plan);
     a.slower = slower_by(a.plan, *a.forced);
+    if (const PlanDiff d = diff(plan, *a.outcome.plan); d.moved.empty() && d.devices.empty()) {
+        a.verdict = Verdict::kSame;
+        a.answer = fmt::format("{} changes nothing: the plan, {}, has it so already.", a.what,
+                               a.plan.shape);
+        return;
+    }
     a.verdict = a.slower < -0.0005 ? Verdict::kBetter : Verdict::kWorse;
     const std::string causes = causes_text(a.plan, *a.forced);
     a.answer =

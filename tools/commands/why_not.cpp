@@ -35,7 +35,8 @@ void run_why_not(const WhyNotArguments& flags) {
             {{"figures", figure_rows(plans)}, {"lacking", outcome_json(a.outcome)["devices"]}}))
         return;
     show_answer(a.answer);
-    if (a.forced) show_table(figures_table({"the plan", flags.what}, {&a.plan, &*a.forced}));
+    if (a.forced && a.verdict != planner::Verdict::kSame)
+        show_table(figures_table({"the plan", flags.what}, {&a.plan, &*a.forced}));
     if (a.outcome.lacks_memory) {
         planner::TextTable table("<>>>", "  ");
         table.row({"", "needs", "has", "lacks"});
