@@ -295,7 +295,7 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
         fleet  ? std::move(fleet->plan)
         : many ? *plan_many(machine, true)
                : plan_replica(model, machine, given, options, true, pass, control.enumerate)->plan;
-    if (options.tensor_parallel > 0 || options.pipeline_stages > 0)
+    if (control.shapes_beside && (options.tensor_parallel > 0 || options.pipeline_stages > 0))
         pass("shapes_beside", plan, [&] { shapes_beside(analysis, plan); });
     if (given.kv_tokens == Workload::kAllThatIsLeft)
         pass("fill_kv_pool", plan, [&] { fill_kv_pool(plan); });

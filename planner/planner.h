@@ -31,6 +31,8 @@ struct PassControl {
     // Build every placement of small requests. Without it they are searched like large ones, which
     // is how tests measure the search.
     bool enumerate = true;
+    // Of a forced shape, say what the other shapes cost (search/shapes_beside.h).
+    bool shapes_beside = true;
 };
 
 // Searches and builds the plan, and proves it with verify_plan before returning. Deterministic;

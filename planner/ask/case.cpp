@@ -144,8 +144,11 @@ std::string why_no_context(const Graph& graph, int64_t context) {
 
 Outcome outcome_of(const Case& asked) {
     Outcome outcome;
+    PassControl control;
+    control.shapes_beside = false;
     try {
-        outcome.plan = make_plan(asked.graph, asked.machine, asked.workload, asked.options);
+        outcome.plan =
+            make_plan(asked.graph, asked.machine, asked.workload, asked.options, control);
     } catch (const DoesNotFit& error) {
         outcome.lacks_memory = true;
         outcome.devices = error.devices();

@@ -226,6 +226,7 @@ double slower_by(const Figures& a, const Figures& b) {
 
 std::string slower_text(double slower) {
     if (std::abs(slower) < 0.0005) return "as fast";
+    if (slower >= 2) return fmt::format("{:.3g} times as slow", 1 + slower);
     const double size = std::abs(100 * slower);
     return fmt::format("{} % {}",
                        size >= 10 ? fmt::format("{:.0f}", size) : fmt::format("{:.2g}", size),
@@ -240,6 +241,18 @@ std::string rate_text(const Figures& f) {
 std::string speed_text(const Figures& f) {
     return f.users > 0 ? fmt::format("{:.0f} tokens/s", f.tokens_per_second)
                        : fmt::format("{} a token", time_text(f.objective_ns));
+}
+
+std::string changed_text(const std::string& before, const std::string& after) {
+    return before == after ? after + " as before" : fmt::format("{} instead of {}", after, before);
+}
+
+std::string unused_text(const Plan& plan) {
+    constexpr std::string_view kUnused = "unused: ";
+    const size_t begin = plan.why.binding.find(kUnused);
+    if (begin == std::string::npos) return "";
+    const size_t from = begin + kUnused.size();
+    return plan.why.binding.substr(from, plan.why.binding.find("; ", from) - from);
 }
 
 std::string causes_text(const Figures& a, const Figures& b) {

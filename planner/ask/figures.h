@@ -75,10 +75,14 @@ Figures figures_of(const Plan& plan);
 // Of the time that plans are compared by, ours - theirs over theirs: tokens/s where many are
 // served, else the objective. Positive: `b` is slower.
 double slower_by(const Figures& a, const Figures& b);
-// Of that share: "1.2 % slower", "12 % faster", "as fast".
+// Of that share: "1.2 % slower", "12 % faster", "as fast", "3.4 times as slow".
 std::string slower_text(double slower);
 // "14.2 ms a token", or "882 tokens/s" where many are served.
 std::string speed_text(const Figures& figures);
+// "5 instead of 4", "4 as before".
+std::string changed_text(const std::string& before, const std::string& after);
+// Devices without work, and why: "sim:h100[8] (a plan without them is faster: ...)"; or empty.
+std::string unused_text(const Plan& plan);
 // What makes `b`'s decode pass longer or shorter: "computing +1.2 ms, transfers -0.1 ms".
 std::string causes_text(const Figures& a, const Figures& b);
 

@@ -8,7 +8,9 @@
 
 #include <fmt/ranges.h>
 
+#include "planner/ask/at_once.h"
 #include "planner/ask/what_if.h"
+#include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "planner/plan/used_devices.h"
@@ -53,7 +55,8 @@ Case narrower_case(const Plan& plan) {
     return asked;
 }
 
-std::vector<Faster> faster_devices(const Plan& plan) {
+// One of each kind that the plan uses; none where they are too many kinds, or too few devices.
+std::vector<Faster> kinds_of_devices(const Plan& plan) {
     constexpr size_t kMostKinds = 4;
     std::vector<Faster> found;
     std::vector<DeviceId> examples;
@@ -72,19 +75,32 @@ std::vector<Faster> faster_devices(const Plan& plan) {
         found.push_back({.device = plan.machine.device(id).name, .alike = 1});
     }
     if (examples.size() > kMostKinds || used_devices(plan).size() < 2) return {};
-    for (size_t i = 0; i < examples.size(); ++i) {
-        Case asked = replica_case(plan);
-        keep_shape(plan, asked.options);
-        hasten(asked.machine.devices[examples[i].index()]);
-        const Outcome outcome = outcome_of(asked);
-        if (!outcome.plan) continue;
-        found[i].objective_ns = outcome.plan->prediction.objective_ns;
-        found[i].gain =
-            1 - static_cast<double>(found[i].objective_ns) /
-                    static_cast<double>(std::max<int64_t>(1, plan.prediction.objective_ns));
-    }
-    std::ranges::stable_sort(found, std::greater<>(), &Faster::gain);
     return found;
+}
+
+void hasten_one(const Plan& plan, Faster& one) {
+    Case asked = replica_case(plan);
+    keep_shape(plan, asked.options);
+    hasten(asked.machine.devices[find_device(asked.machine, one.device).index()]);
+    const Outcome outcome = outcome_of(asked);
+    if (!outcome.plan) return;
+    one.objective_ns = outcome.plan->prediction.objective_ns;
+    one.gain = 1 - static_cast<double>(one.objective_ns) /
+                       static_cast<double>(std::max<int64_t>(1, plan.prediction.objective_ns));
+}
+
+// What is planned beside the plan: one device more like `more`, narrower weights, a narrower cache.
+std::vector<std::pair<Case, Change>> changes(const Plan& plan, const std::string& more) {
+    std::vector<std::pair<Case, Change>> all;
+    if (!more.empty()) all.push_back({replica_case(plan), {.add = {more}, .remove = {}}});
+    const int bits = dtype_bits(weights_dtype(plan));
+    const Case narrower = narrower_case(plan);
+    for (DType dtype : {DType::kInt8, DType::kInt4})
+        if (dtype_bits(dtype) < bits)
+            all.push_back({narrower, {.add = {}, .remove = {}, .dtype = dtype}});
+    if (dtype_bits(plan.workload.kv_dtype.value_or(DType::kF32)) > 8)
+        all.push_back({narrower, {.add = {}, .remove = {}, .kv_dtype = DType::kInt8}});
+    return all;
 }
 
 std::string bound_text(const Plan& plan, DeviceId bound) {
@@ -119,7 +135,19 @@ std::string further_sentence(const Further& f, const Figures& now) {
                        time_text(now.objective_ns));
 }
 
-std::string faster_sentence(const Plan& plan, const LimitsAnswer& a) {
+// The devices that are as full as the one that ends the batch, to a hundredth of their memory.
+std::vector<std::string> full_devices(const Plan& plan, const Room& room) {
+    std::vector<std::string> full;
+    if (!room.sequences_bound.valid()) return full;
+    const auto memory = memory_at(plan, room.max_sequences, plan.workload.context);
+    const int64_t least = memory[room.sequences_bound.index()].free();
+    for (const DeviceMemory& m : memory)
+        if (m.capacity > 0 && m.free() <= least + m.capacity / 100)
+            full.push_back(plan.machine.device(m.device).name);
+    return full;
+}
+
+std::string faster_sentence(const LimitsAnswer& a) {
     if (a.faster.empty()) return "";
     const Faster& first = a.faster.front();
     std::string text =
@@ -131,9 +159,9 @@ std::string faster_sentence(const Plan& plan, const LimitsAnswer& a) {
             : fmt::format(
                   "Replace {} first for speed: twice as fast it takes {:.1f} % off a token.",
                   first.device, 100 * first.gain);
-    if (a.now.room.sequences_bound.valid())
-        text += fmt::format(" For room replace {}, which is full first.",
-                            plan.machine.device(a.now.room.sequences_bound).name);
+    if (a.full.size() == 1) text += fmt::format(" For room replace {}, full first.", a.full[0]);
+    if (a.full.size() > 1)
+        text += fmt::format(" For room replace {}: they are full together.", folded_names(a.full));
     return text;
 }
 
@@ -155,7 +183,6 @@ LimitsAnswer limits(const Plan& plan) {
     LimitsAnswer a;
     a.now = figures_of(plan);
     const Room& room = a.now.room;
-    Case asked = replica_case(plan);
     if (!room.has_kv()) {
         a.answer = fmt::format("{} keeps no keys and values, so nothing grows with sequences.",
                                plan.graph.name);
@@ -169,22 +196,21 @@ LimitsAnswer limits(const Plan& plan) {
             "{} shares this host's memory with others like it: more of them "
             "hold no more",
             plan.machine.device(bound).name);
-    else
-        a.further.push_back(further(a.now, asked, {.add = {more}, .remove = {}}));
-    const int bits = dtype_bits(weights_dtype(plan));
-    const Case narrower = narrower_case(plan);
-    for (DType dtype : {DType::kInt8, DType::kInt4})
-        if (dtype_bits(dtype) < bits)
-            a.further.push_back(
-                further(a.now, narrower, {.add = {}, .remove = {}, .dtype = dtype}));
-    if (dtype_bits(plan.workload.kv_dtype.value_or(DType::kF32)) > 8)
-        a.further.push_back(
-            further(a.now, narrower, {.add = {}, .remove = {}, .kv_dtype = DType::kInt8}));
-    a.faster = faster_devices(plan);
+    const std::vector<std::pair<Case, Change>> asked = changes(plan, more);
+    a.further.resize(asked.size());
+    a.faster = kinds_of_devices(plan);
+    at_once(a.further.size() + a.faster.size(), [&](size_t i) {
+        if (i < asked.size())
+            a.further[i] = further(a.now, asked[i].first, asked[i].second);
+        else
+            hasten_one(plan, a.faster[i - asked.size()]);
+    });
+    std::ranges::stable_sort(a.faster, std::greater<>(), &Faster::gain);
+    a.full = full_devices(plan, room);
     a.sentences = room_sentences(plan, a.now);
     for (const Further& f : a.further) a.sentences.push_back(further_sentence(f, a.now));
     if (!a.no_device.empty()) a.sentences.push_back(a.no_device + ".");
-    if (const std::string faster = faster_sentence(plan, a); !faster.empty())
+    if (const std::string faster = faster_sentence(a); !faster.empty())
         a.sentences.push_back(faster);
     a.answer = fmt::format("{}", fmt::join(a.sentences, " "));
     return a;

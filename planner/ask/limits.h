@@ -33,8 +33,9 @@ struct LimitsAnswer {
     std::vector<std::string> sentences;  // sequences, context, KV tokens, further, replacing
     Figures now;
     std::vector<Further> further;
-    std::vector<Faster> faster;  // by gain
-    std::string no_device;       // why one more device is not among `further`
+    std::vector<Faster> faster;     // by gain
+    std::vector<std::string> full;  // devices that are full where the batch ends
+    std::string no_device;          // why one more device is not among `further`
 };
 
 LimitsAnswer limits(const Plan& plan);

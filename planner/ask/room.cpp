@@ -6,44 +6,58 @@
 
 #include "importer/weights/quantized_shard.h"
 #include "planner/analysis/analysis.h"
-#include "planner/build/build_plan.h"
+#include "planner/build/assign_memory.h"
+#include "planner/build/choose_tiles.h"
 #include "planner/build/placement_of.h"
+#include "planner/build/steps.h"
 #include "planner/plan/kv_room.h"
 #include "planner/search/check_sizes.h"
 
 namespace cleave::planner {
 namespace {
 
-// The plan's placement under other workloads.
+// The plan's placement under other workloads. Steps, most of the work, are made anew only where
+// a workload's sizes change them.
 class Reach {
 public:
     explicit Reach(const Plan& plan)
         : plan_(plan),
           analysis_(analyse(plan.graph)),
           placement_(placement_of(analysis_, plan)),
-          builder_(analysis_, static_cast<const PlanRequest&>(plan)),
+          draft_{static_cast<const PlanRequest&>(plan), {}},
           passes_are_whole_(importer::has_dynamic_activations(plan.graph)) {}
 
-    std::vector<DeviceMemory> memory(int64_t batch, int64_t context, bool* launches = nullptr) {
-        Workload w = plan_.workload;
+    const std::vector<DeviceMemory>& memory(int64_t batch, int64_t context) {
+        Workload& w = draft_.workload;
+        w = plan_.workload;
         w.batch = batch;
         w.context = context;
         w.prompt_tokens = std::min(w.prompt_tokens, context);
         w.kv_tokens = 0;
         if (passes_are_whole_) w.prefill_chunk = batch * context;
-        builder_.set_workload(w);
-        return builder_.memory(placement_, launches);
+        std::vector<int64_t> choices = size_choices(analysis_, placement_, draft_);
+        if (draft_.stages.empty() || choices != choices_) {
+            static_cast<PlanBody&>(draft_) = {};
+            build_steps(analysis_, placement_, draft_);
+            choices_ = std::move(choices);
+        }
+        draft_.buffers.clear();
+        draft_.memory.clear();
+        choose_tiles(draft_);
+        assign_memory(draft_);
+        return draft_.memory;
     }
+    // Of the workload asked about last: whether launches are within their devices' limits.
+    bool launches() const { return fits_limits(draft_); }
 
 private:
     const Plan& plan_;
     Analysis analysis_;
     Placement placement_;
-    PlanBuilder builder_;
+    Plan draft_;
+    std::vector<int64_t> choices_;  // that its steps were made by
     bool passes_are_whole_;
 };
-
-constexpr int64_t kExactDevices = 64;
 
 // What is left at one number of sequences or positions.
 struct Probe {
@@ -54,8 +68,8 @@ struct Probe {
     bool fits() const { return headroom >= 0 && launches; }
 };
 
-Probe probe_of(int64_t number, const std::vector<DeviceMemory>& memory, bool launches) {
-    Probe probe{number, INT64_MAX, {}, launches};
+Probe probe_of(int64_t number, const std::vector<DeviceMemory>& memory) {
+    Probe probe{number, INT64_MAX, {}};
     for (const DeviceMemory& m : memory)
         if (m.capacity > 0 && m.free() < probe.headroom) {
             probe.headroom = m.free();
@@ -69,25 +83,22 @@ struct Largest {
     DeviceId bound;      // at one more
 };
 
-// The largest number in [1, most] that fits. Memory is nearly linear in it: what lies between the
-// two last probes is interpolated, and halved where that does not close in.
-// `known`: a number that fits. `fine`: numbers that differ by less than that share are one.
+// The largest number in [1, most] that fits; `low`, where there is one, does. Memory is nearly
+// linear in it, with a step at each multiple of the granule: what lies between the two last probes
+// is interpolated, down to a granule, and halved where that does not close in.
 template <class At>
-Largest largest(int64_t guess, int64_t most, const std::optional<Probe>& known, int64_t fine,
-                At&& at) {
-    std::optional<Probe> low = known, high;  // fits; does not
-    bool fits = true;                        // the last one
+Largest largest(std::optional<Probe> low, int64_t guess, int64_t most, int64_t granule, At&& at) {
+    std::optional<Probe> high;  // does not fit
     const auto take = [&](int64_t number) {
         const Probe probe = at(number);
-        fits = probe.fits();
-        (fits ? low : high) = probe;
+        (probe.fits() ? low : high) = probe;
     };
-    take(std::clamp<int64_t>(guess, 1, most));
-    if (low && high && low->number >= high->number) low.reset();
+    guess = std::clamp<int64_t>(guess, 1, most);
+    if (!low || low->number < guess) take(guess);
     for (int tries = 0;; ++tries) {
         if (low && low->number == most) return {most, {}};
         if (high && high->number == 1) return {0, high->least};
-        if (low && high && high->number - low->number <= std::max<int64_t>(1, low->number / fine))
+        if (low && high && high->number - low->number == 1)
             return {low->number, high->headroom < 0 ? high->least : DeviceId()};
         if (!high) {
             take(
@@ -101,13 +112,12 @@ Largest largest(int64_t guess, int64_t most, const std::optional<Probe>& known, 
                 static_cast<double>(low->headroom) /
                 (static_cast<double>(low->headroom) - static_cast<double>(high->headroom));
             next = from + static_cast<int64_t>(share * static_cast<double>(between));
-            // From above, too; where a share is enough, that far from the side that came last.
-            const int64_t step = next / fine / 4;
-            if (step > 0)
-                next += fits ? step : -step;
-            else if (tries % 2 == 1)
-                ++next;
+            const int64_t step = between > granule ? granule : 1;
+            next -= next % step;
+            if (tries % 2 == 1 && next + step < high->number) next += step;  // from above, too
         }
+        // Behind a step there is hardly another before the next one.
+        if (low && between <= granule && from % granule == 0) next = from + 1;
         take(std::clamp(next, from + 1, high->number - 1));
     }
 }
@@ -134,29 +144,26 @@ Room room_of(const Plan& plan) {
     Reach reach(plan);
     const Workload& w = plan.workload;
     const auto at = [&](int64_t number, int64_t batch, int64_t context) {
-        bool launches = true;
-        const std::vector<DeviceMemory> memory = reach.memory(batch, context, &launches);
-        return probe_of(number, memory, launches);
+        Probe probe = probe_of(number, reach.memory(batch, context));
+        probe.launches = probe.headroom < 0 || reach.launches();
+        return probe;
+    };
+    // The plan itself, where its pool is that of whole contexts.
+    const auto now = [&](int64_t number) {
+        const bool whole = plan.kv_pool.num_blocks == w.batch * w.blocks_per_slot() + 1;
+        return whole ? std::optional(probe_of(number, plan.memory)) : std::nullopt;
     };
     // Block ids are 32 bits, and block 0 is no sequence's.
     const int64_t blocks = INT32_MAX - 1;
-    const int64_t fine = std::ssize(plan.machine.devices) > kExactDevices ? 128 : INT64_MAX;
-    // The plan itself fits.
-    const auto own = [&](int64_t number) {
-        return w.kv_tokens == 0 && number <= blocks
-                   ? std::optional(probe_of(number, plan.memory, true))
-                   : std::nullopt;
-    };
-    const Largest sequences =
-        largest(guessed(room, w.blocks_per_slot() * kKvBlock),
-                std::min(kMostSequences, blocks / w.blocks_per_slot()), own(w.batch), fine,
-                [&](int64_t n) { return at(n, n, w.context); });
+    const Largest sequences = largest(now(w.batch), guessed(room, w.blocks_per_slot() * kKvBlock),
+                                      std::min(kMostSequences, blocks / w.blocks_per_slot()), 1,
+                                      [&](int64_t n) { return at(n, n, w.context); });
     room.max_sequences = sequences.number;
     room.sequences_bound = sequences.bound;
     room.whole_contexts = room.max_sequences >= w.batch;
-    const Largest context =
-        largest(guessed(room, w.batch), std::min(kMostPositions, blocks / w.batch * kKvBlock),
-                own(w.context), fine, [&](int64_t n) { return at(n, w.batch, n); });
+    const Largest context = largest(now(w.context), guessed(room, w.batch),
+                                    std::min(kMostPositions, blocks / w.batch * kKvBlock), kKvBlock,
+                                    [&](int64_t n) { return at(n, w.batch, n); });
     room.max_context = context.number;
     room.context_bound = context.bound;
     room.positions_end = room.positions > 0 && room.max_context > room.positions;

@@ -2,8 +2,7 @@
 // The room of a plan: how far its own placement reaches before a device is full, with more
 // sequences, a longer context or a larger KV pool. Nothing is searched: stages, devices and shares
 // stay, and steps, tiles and buffers are made for the other workload as PlanBuilder makes them. So
-// the figures are exact to the byte: the placement fits at each, and does not at one more; of more
-// than 64 devices, not at a 128th more.
+// the figures are exact to the byte: the placement fits at each, and does not at one more.
 //
 // In: a plan that fits. All figures are of one replica; Plan::num_replicas() times as many
 // sequences and tokens in all. Thread-safe, deterministic.

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <mutex>
 #include <set>
 
+#include "planner/ask/at_once.h"
 #include "planner/ask/limits.h"
 #include "planner/search/check_sizes.h"
 
@@ -130,16 +132,21 @@ Sweep sweep(const Case& base, const std::vector<SweepAxis>& axes,
         if (rows > kMostRows)
             throw UserError("the sweep has more than {} rows; give fewer values", kMostRows);
     }
-    for (size_t r = 0; r < rows; ++r) {
+    all.rows.resize(rows);
+    std::mutex one_at_a_time;
+    size_t done = 0;
+    at_once(rows, [&](size_t r) {
         std::vector<std::string> values(axes.size());
         size_t rest = r;
         for (size_t i = axes.size(); i-- > 0;) {
             values[i] = axes[i].values[rest % axes[i].values.size()];
             rest /= axes[i].values.size();
         }
-        all.rows.push_back(row_of_values(base, axes, std::move(values)));
-        if (progress) progress(r + 1, rows);
-    }
+        all.rows[r] = row_of_values(base, axes, std::move(values));
+        if (!progress) return;
+        const std::lock_guard lock(one_at_a_time);
+        progress(++done, rows);
+    });
     return all;
 }
 

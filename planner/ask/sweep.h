@@ -38,8 +38,9 @@ std::string sweep_axes();
 // value of the axis.
 SweepAxis parse_axis(const std::string& text);
 
-// `progress(done, of)` after each row. UserError for more than 4,096 rows, two axes of one name,
-// and more devices than there are, where no further ones can be like them.
+// `progress(done, of)` after each row, one call at a time, on any thread. UserError for more than
+// 4,096 rows, two axes of one name, and more devices than there are, where no further ones can be
+// like them.
 Sweep sweep(const Case& base, const std::vector<SweepAxis>& axes,
             const std::function<void(size_t done, size_t of)>& progress = {});
 

@@ -9,17 +9,24 @@
 namespace cleave::planner {
 namespace {
 
-std::string room_text(const Figures& f) {
-    return fmt::format("{}", f.room.max_sequences * f.replicas);
+std::string room_text(const Plan& plan, const Figures& f) {
+    return fmt::format("{} sequences of {}", f.room.max_sequences * f.replicas,
+                       plan.workload.context);
 }
 
 std::string rates_text(const Figures& a, const Figures& b) {
-    if (a.users > 0)
-        return fmt::format("{} tokens/s for {} users instead of {} for {}", rate_text(b), b.users,
-                           rate_text(a), a.users);
-    return fmt::format("{} a token instead of {}, {}; {} tokens/s instead of {}",
-                       time_text(b.objective_ns), time_text(a.objective_ns),
-                       slower_text(slower_by(a, b)), rate_text(b), rate_text(a));
+    const auto users = [](const Figures& f) {
+        return fmt::format("{} tokens/s for {} users", rate_text(f), f.users);
+    };
+    if (a.users > 0) return changed_text(users(a), users(b));
+    const double slower = slower_by(a, b);
+    const std::string token =
+        slower_text(slower) == slower_text(0)
+            ? time_text(b.objective_ns) + " a token as before"
+            : fmt::format("{} a token instead of {}, {}", time_text(b.objective_ns),
+                          time_text(a.objective_ns), slower_text(slower));
+    return fmt::format("{}; {}", token,
+                       changed_text(rate_text(a) + " tokens/s", rate_text(b) + " tokens/s"));
 }
 
 }  // namespace
@@ -64,9 +71,10 @@ WhatIfAnswer what_if(const Plan& plan, const Case& asked, const Change& change) 
                         then.machine.devices.size() != asked.machine.devices.size();
     if (change.context > 0) a.outcome.refusal = why_no_context(asked.graph, change.context);
     if (a.outcome.refusal.empty()) a.outcome = outcome_of(then);
-    const std::string text = change_text(change);
+    std::string text = change_text(change);
+    text = text.starts_with("without") ? "W" + text.substr(1) : "With " + text;
     if (!a.outcome.plan) {
-        a.answer = fmt::format("With {}: {}{}.", text,
+        a.answer = fmt::format("{}: {}{}.", text,
                                a.outcome.lacks_memory ? "it does not fit, it " : "not possible, ",
                                a.outcome.refusal);
         if (!a.outcome.fixes.empty())
@@ -75,15 +83,14 @@ WhatIfAnswer what_if(const Plan& plan, const Case& asked, const Change& change) 
     }
     a.diff = diff(plan, *a.outcome.plan);
     a.after = a.diff->b;
-    a.answer = fmt::format(
-        "With {}: {}, {}. Room for {} sequences of {} instead of {} of {}; the fullest device is "
-        "{} with {} of {}.",
-        text, a.after->shape, rates_text(a.before, *a.after), room_text(*a.after),
-        a.outcome.plan->workload.context, room_text(a.before), plan.workload.context,
-        a.after->fullest, bytes_text(a.after->needed), bytes_text(a.after->capacity));
-    if (a.after->devices < a.after->given)
-        a.answer += fmt::format(" {} of {} devices are used: {}.", a.after->devices, a.after->given,
-                                a.outcome.plan->why.binding);
+    a.answer =
+        fmt::format("{}: {}, {}. Room for {}; the fullest device is {} with {} of {}.", text,
+                    changed_text(a.before.shape, a.after->shape), rates_text(a.before, *a.after),
+                    changed_text(room_text(plan, a.before), room_text(*a.outcome.plan, *a.after)),
+                    a.after->fullest, bytes_text(a.after->needed), bytes_text(a.after->capacity));
+    if (const std::string unused = unused_text(*a.outcome.plan); !unused.empty())
+        a.answer += fmt::format(" {} of {} devices are used; unused: {}.", a.after->devices,
+                                a.after->given, unused);
     if (a.shape_was_freed) a.answer += " The shape, which was forced, is the planner's choice.";
     return a;
 }

@@ -21,12 +21,21 @@ std::string range_text(std::string_view noun, Range r) {
 
 std::string name(const Plan& plan, DeviceId device) { return plan.machine.device(device).name; }
 
-std::string shard_text(const importer::Weight& w, const WeightShard& s) {
+void set_share(std::string noun, Range range, Holding& h) {
+    h.share = range_text(noun, range);
+    h.noun = std::move(noun);
+    h.range = range;
+}
+
+void set_share(const importer::Weight& w, const WeightShard& s, Holding& h) {
     const int64_t rows = w.shape.empty() ? 1 : w.shape[0];
     const int64_t columns = w.shape.size() > 1 ? w.shape[1] : 1;
-    if (s.rows.size() < rows) return range_text("rows", s.rows);
-    if (w.shape.size() > 1 && s.columns.size() < columns) return range_text("columns", s.columns);
-    return "whole";
+    if (s.rows.size() < rows)
+        set_share("rows", s.rows, h);
+    else if (w.shape.size() > 1 && s.columns.size() < columns)
+        set_share("columns", s.columns, h);
+    else
+        h.share = "whole";
 }
 
 // What each device has of the operators, by its decode steps.
@@ -47,7 +56,7 @@ std::vector<Holding> holdings_of(const Plan& plan, const std::vector<OpId>& ops)
         Holding& h = holding(c->device);
         h.compute_ns += step.predicted_ns;
         if (c->kernel == KernelKind::kAttention && !c->heads.empty())
-            h.share = range_text("heads", c->heads);
+            set_share("heads", c->heads, h);
         for (WeightShardId id : c->weights) {
             const WeightShard& s = plan.weights[id.index()];
             const bool own = std::ranges::any_of(ops, [&](OpId op) {
@@ -64,7 +73,7 @@ std::vector<Holding> holdings_of(const Plan& plan, const std::vector<OpId>& ops)
             h.weight_bytes += plan.buffer(s.buffer).size;
             if (h.share.empty() && s.columns.size() > 0 &&
                 plan.graph.weight(s.weight).shape.size() > 1)
-                h.share = shard_text(plan.graph.weight(s.weight), s);
+                set_share(plan.graph.weight(s.weight), s, h);
         }
         for (KvSlabId id : slabs[device])
             h.kv_bytes += plan.buffer(plan.kv_slabs[id.index()].buffer).size;
@@ -236,6 +245,8 @@ void answer_part(const Plan& plan, WhyAnswer& a) {
     if (a.because == "only place") a.answer += " There is one device, so there is no other place.";
     if (a.because == "memory")
         a.answer += " It is there because of memory: the next places lack it.";
+    if (a.because == "rule") a.answer += " It is there because a rule forbids the next places.";
+    if (a.because == "speed") a.answer += " It is there for speed.";
     if (!a.places.empty())
         a.answer += fmt::format(" Next best place: {}.", place_text(plan, a.places.front()));
 }
@@ -274,7 +285,7 @@ void answer_device(const Plan& plan, WhyAnswer& a) {
         static_cast<double>(std::max<int64_t>(1, plan.prediction.decode_ns_per_token));
     if (f.stages.empty()) {
         a.because = "speed";
-        a.answer = fmt::format("{} has nothing: {}.", a.what.text, plan.why.binding);
+        a.answer = fmt::format("{} has nothing; unused: {}.", a.what.text, unused_text(plan));
     } else {
         a.because = "speed";
         a.answer = fmt::format(
@@ -302,7 +313,9 @@ void answer_weight(const Plan& plan, WhyAnswer& a) {
         if (s.weight == a.what.weight) {
             const int64_t size = plan.buffer(s.buffer).size;
             bytes += size;
-            a.holdings.push_back({s.device, shard_text(weight, s), size, 0, 0});
+            a.holdings.push_back(
+                {.device = s.device, .share = {}, .noun = {}, .weight_bytes = size});
+            set_share(weight, s, a.holdings.back());
         }
     std::vector<OpId> readers;
     for (size_t i = 0; i < plan.graph.ops.size(); ++i)
@@ -321,8 +334,10 @@ void answer_buffer(const Plan& plan, WhyAnswer& a) {
     for (BufferId id : a.what.buffers) {
         const Buffer& b = plan.buffer(id);
         bytes += b.size;
-        a.holdings.push_back(
-            {b.device, fmt::format("{} at {}", arena_name(b.arena()), b.offset), b.size, 0, 0});
+        a.holdings.push_back({.device = b.device,
+                              .share = fmt::format("{} at {}", arena_name(b.arena()), b.offset),
+                              .noun = {},
+                              .weight_bytes = b.size});
     }
     a.because = "its steps";
     a.answer = fmt::format("{} is {} on {}, {} in all.", a.what.text,
@@ -370,7 +385,7 @@ void answer_links(const Plan& plan, WhyAnswer& a) {
                            alike > 1 ? fmt::format(" ({} others carry as much)", alike - 1) : "",
                            bytes_text(busiest.bytes),
                            busiest.bandwidth > 0
-                               ? fmt::format(", {:.3g} % of the time at its {}/s",
+                               ? fmt::format(", which take {:.3g} % of it at {}/s",
                                              100 * static_cast<double>(busiest.ns) / whole,
                                              bytes_text(busiest.bandwidth))
                                : ", through the hosts");

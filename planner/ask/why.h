@@ -15,7 +15,9 @@ namespace cleave::planner {
 // A device's share of a part or of a weight.
 struct Holding {
     DeviceId device;
-    std::string share;         // "heads 0-15", "rows 0-4095", "whole"
+    std::string share;  // "heads 0-15", "rows 0-4095", "whole"
+    std::string noun;   // of the range in it: "heads"; empty where there is none
+    Range range;
     int64_t weight_bytes = 0;  // of shards; of a buffer, its size
     int64_t kv_bytes = 0;
     int64_t compute_ns = 0;  // of one decode pass

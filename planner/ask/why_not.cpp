@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "planner/ask/diff.h"
 #include "planner/ask/what.h"
 #include "planner/plan/text_table.h"
 #include "planner/plan/workload_request.h"
@@ -108,18 +109,25 @@ bool has_shape(const Plan& plan, const PlanOptions& forced, const PlanOptions& b
 }
 
 std::string memory_text(const Figures& f) {
-    return fmt::format("{} of {} on {}", bytes_text(f.needed), bytes_text(f.capacity), f.fullest);
+    return fmt::format("{} of {} ({})", bytes_text(f.needed), bytes_text(f.capacity), f.fullest);
 }
 
 void compare(const Plan& plan, WhyNotAnswer& a) {
     a.forced = figures_of(*a.outcome.plan);
     a.slower = slower_by(a.plan, *a.forced);
+    if (const PlanDiff d = diff(plan, *a.outcome.plan); d.moved.empty() && d.devices.empty()) {
+        a.verdict = Verdict::kSame;
+        a.answer = fmt::format("{} changes nothing: the plan, {}, has it so already.", a.what,
+                               a.plan.shape);
+        return;
+    }
     a.verdict = a.slower < -0.0005 ? Verdict::kBetter : Verdict::kWorse;
     const std::string causes = causes_text(a.plan, *a.forced);
-    a.answer = fmt::format("{}: {} instead of {} ({}), {}; {} instead of {}{}.", a.forced->shape,
-                           speed_text(*a.forced), speed_text(a.plan), a.plan.shape,
-                           slower_text(a.slower), memory_text(*a.forced), memory_text(a.plan),
-                           causes.empty() ? "" : fmt::format("; of a decode pass {}", causes));
+    a.answer =
+        fmt::format("{}: {} instead of {} ({}), {}; the fullest device has {}{}.", a.forced->shape,
+                    speed_text(*a.forced), speed_text(a.plan), a.plan.shape, slower_text(a.slower),
+                    changed_text(memory_text(a.plan), memory_text(*a.forced)),
+                    causes.empty() ? "" : fmt::format("; in a decode pass {}", causes));
     if (a.verdict != Verdict::kBetter) return;
     const double simpler = hardship(plan.stages), other = hardship(a.outcome.plan->stages);
     a.answer += row_of(plan.options.objective).fewest_devices

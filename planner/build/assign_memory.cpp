@@ -275,14 +275,17 @@ private:
                        threads[c.device.index()] +  // a GPU's shared memory is not in an arena
                    align_up(scratch_bytes(plan_, phase, c));
         };
+        std::vector<int64_t> wanted;  // by compute
         each_compute([&](const Phase& phase, Compute& c) {
-            scratch[c.device.index()] = std::max(scratch[c.device.index()], scratch_of(phase, c));
+            wanted.push_back(scratch_of(phase, c));
+            scratch[c.device.index()] = std::max(scratch[c.device.index()], wanted.back());
         });
         std::vector<BufferId> area(scratch.size());
         for (size_t d = 0; d < scratch.size(); ++d)
             if (scratch[d] > 0) area[d] = append(DeviceId(d), BufferRole::kScratch, scratch[d]);
-        each_compute([&](const Phase& phase, Compute& c) {
-            if (scratch_of(phase, c) > 0) c.scratch = area[c.device.index()];
+        auto next = wanted.begin();
+        each_compute([&](const Phase&, Compute& c) {
+            c.scratch = *next++ > 0 ? area[c.device.index()] : BufferId();
         });
         const std::vector<int64_t> collectives = library_bytes(plan_);
         for (size_t d = 0; d < plan_.machine.devices.size(); ++d) {

@@ -31,12 +31,6 @@ bool PlanBuilder::fits(const Placement& placement) {
     return fits_memory(draft_) && fits_limits(draft_);
 }
 
-std::vector<DeviceMemory> PlanBuilder::memory(const Placement& placement, bool* launches) {
-    build_memory(placement);
-    if (launches) *launches = fits_limits(draft_);
-    return std::move(draft_.memory);
-}
-
 bool fits_memory(const PlanBody& plan) {
     return std::all_of(plan.memory.begin(), plan.memory.end(),
                        [](const DeviceMemory& m) { return m.needed() <= m.capacity; });

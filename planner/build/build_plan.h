@@ -24,12 +24,6 @@ public:
     // Whether it has room in every device's memory and launches within the limits. No times, so
     // faster than build().
     bool fits(const Placement& placement);
-    // Each device's account; exact, without times. `launches`, if given: whether these are within
-    // the limits.
-    std::vector<DeviceMemory> memory(const Placement& placement, bool* launches = nullptr);
-
-    // For the placements that follow; the dtypes are settled.
-    void set_workload(const Workload& workload) { draft_.workload = workload; }
     const PlanRequest& request() const { return draft_; }
 
 private:

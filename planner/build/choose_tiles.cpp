@@ -239,6 +239,7 @@ std::vector<int64_t> narrow_launches(const Plan& plan, const Phase& phase, const
 
 // The tile, and for a product how its blocks come by their activations, which the tile depends on.
 void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
+    c.activations = ActivationPath::kConverted;
     GpuLaunch launch(plan, phase, c);
     c.activations = activation_path(plan, phase, c, launch);
     launch.product.prepared = c.activations != ActivationPath::kConverted;
@@ -284,14 +285,76 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
                   plan.workload.batch));
 }
 
+// Devices of a stage most often have launches that differ in nothing but the device: what is chosen
+// for one holds for the next.
+class Alike {
+public:
+    explicit Alike(const Plan& plan) : plan_(plan) {
+        const auto& devices = plan.machine.devices;
+        for (const DeviceInfo& d : devices)
+            class_.push_back(std::ranges::find_if(devices,
+                                                  [&](const DeviceInfo& other) {
+                                                      return other.kind == d.kind &&
+                                                             other.arch == d.arch &&
+                                                             other.limits == d.limits;
+                                                  }) -
+                             devices.begin());
+    }
+
+    bool operator()(const Phase& phase, const Compute& a, const Compute& b) const {
+        const int64_t later = first_column(phase, b) - first_column(phase, a);
+        return a.kernel == b.kernel && a.ops == b.ops && a.heads.size() == b.heads.size() &&
+               class_[a.device.index()] == class_[b.device.index()] &&
+               std::ranges::equal(
+                   a.weights, b.weights,
+                   [&](WeightShardId x, WeightShardId y) { return shards(x, y, later); }) &&
+               a.kv.valid() == b.kv.valid() && (!a.kv.valid() || slabs(a.kv, b.kv)) &&
+               values(phase, a.inputs, b.inputs) && values(phase, a.outputs, b.outputs);
+    }
+
+private:
+    // Of the input.
+    static int64_t first_column(const Phase& phase, const Compute& c) {
+        if (c.inputs.empty()) return 0;
+        const Box& box = phase.values[c.inputs[0].index()].box;
+        return box.empty() ? 0 : box.back().begin;
+    }
+    // `later`: columns by which the second input begins behind the first.
+    bool shards(WeightShardId x, WeightShardId y, int64_t later) const {
+        const WeightShard &a = plan_.weights[x.index()], &b = plan_.weights[y.index()];
+        return a.weight == b.weight && a.rows.size() == b.rows.size() &&
+               a.columns.size() == b.columns.size() && a.columns.begin + later == b.columns.begin;
+    }
+    bool slabs(KvSlabId x, KvSlabId y) const {
+        return plan_.kv_slabs[x.index()].kv_heads.size() ==
+               plan_.kv_slabs[y.index()].kv_heads.size();
+    }
+    static bool values(const Phase& phase, const std::vector<PlacedId>& x,
+                       const std::vector<PlacedId>& y) {
+        return std::ranges::equal(x, y, [&](PlacedId a, PlacedId b) {
+            const Box &one = phase.values[a.index()].box, &other = phase.values[b.index()].box;
+            return std::ranges::equal(one, other, [](const Range& r, const Range& s) {
+                return r.end == kWhole || s.end == kWhole ? r == s : r.size() == s.size();
+            });
+        });
+    }
+
+    const Plan& plan_;
+    std::vector<std::ptrdiff_t> class_;  // by device: the first like it
+};
+
 // Calls `act` with each launch of a GPU whose tile takes more of a block, or leaves more blocks,
 // than there is.
 template <class Act>
 void for_each_excess(const Plan& plan, Act act) {
-    for (const Phase* phase : {&plan.prefill, &plan.decode})
+    const Alike alike(plan);
+    for (const Phase* phase : {&plan.prefill, &plan.decode}) {
+        const Compute* before = nullptr;
         for (const Step& step : phase->steps) {
             const Compute* c = step.compute();
             if (!c || is_host(plan, c->device)) continue;
+            if (before && alike(*phase, *before, *c)) continue;  // the one before says it of both
+            before = c;
             const GpuLaunch launch(plan, *phase, *c);
             if (std::optional<Excess> excess = launch.excess(c->tile))
                 act(*phase, *c, launch.rows, *excess);
@@ -300,6 +363,7 @@ void for_each_excess(const Plan& plan, Act act) {
                         GpuLaunch(plan, *phase, *c, n.tokens).excess(n.tile))
                     act(*phase, *c, n.tokens, *excess);
         }
+    }
 }
 
 }  // namespace
@@ -314,14 +378,24 @@ void choose_tiles(Plan& plan) {
     std::vector<int64_t> threads;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d)
         threads.push_back(std::max<int64_t>(1, host_threads(plan, DeviceId(d))));
-    for (Phase* phase : {&plan.prefill, &plan.decode})
-        for (Step& step : phase->steps)
-            if (auto* c = std::get_if<Compute>(&step.action)) {
-                if (is_host(plan, c->device))
-                    c->tile = host_tile(plan, *phase, *c, threads[c->device.index()]);
-                else
-                    choose_gpu_tile(plan, *phase, *c);
+    const Alike alike(plan);
+    for (Phase* phase : {&plan.prefill, &plan.decode}) {
+        const Compute* before = nullptr;
+        for (Step& step : phase->steps) {
+            auto* c = std::get_if<Compute>(&step.action);
+            if (!c) continue;
+            if (is_host(plan, c->device)) {
+                c->tile = host_tile(plan, *phase, *c, threads[c->device.index()]);
+            } else if (before && alike(*phase, *before, *c)) {
+                c->tile = before->tile;
+                c->activations = before->activations;
+                c->narrow = before->narrow;
+            } else {
+                choose_gpu_tile(plan, *phase, *c);
             }
+            before = c;
+        }
+    }
 }
 
 bool fits_limits(const Plan& plan) {
@@ -343,7 +417,8 @@ std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, cons
 }
 
 int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& c) {
-    if (is_host(plan, c.device)) return 0;
+    const bool prepares = c.activations == ActivationPath::kPrepared;
+    if (is_host(plan, c.device) || (c.kernel != KernelKind::kAttention && !prepares)) return 0;
     const GpuLaunch launch(plan, phase, c);
     if (launch.is == GpuLaunch::Is::kAttention) {
         int64_t bytes = attention_scratch_bytes(launch.attention, c.tile);
@@ -352,7 +427,7 @@ int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& c) {
                                         GpuLaunch(plan, phase, c, n.tokens).attention, n.tile));
         return bytes;
     }
-    return c.activations == ActivationPath::kPrepared ? prepared_bytes(launch.product) : 0;
+    return prepares ? prepared_bytes(launch.product) : 0;
 }
 
 }  // namespace cleave::planner

@@ -488,4 +488,37 @@ void build_steps(const Analysis& analysis, const Placement& placement, Plan& pla
     PhaseBuilder(analysis, placement, plan, constants, links, false).run();
 }
 
+// The forms of sums, and the rows of values that have one a sequence.
+std::vector<int64_t> size_choices(const Analysis& a, const Placement& placement,
+                                  const PlanRequest& request) {
+    const Workload& workload = request.workload;
+    const LinkTable links(request.machine);
+    std::vector<int64_t> choices;
+    for (const Value& value : a.graph.values)
+        if (value.kind != ValueKind::kKvState && rows_of(value) == Rows::kSequences &&
+            choices.empty())
+            choices = {workload.batch};
+    for (const bool is_prefill : {true, false})
+        for (const StageChoice& stage : placement.stages) {
+            std::map<std::pair<int64_t, bool>, CollectiveForm> forms;
+            for (int g = stage.begin; g < stage.end && stage.devices.size() > 1; ++g) {
+                const FusedGroup& group = a.groups[static_cast<size_t>(g)];
+                if (!is_partial(group)) continue;
+                const Value& partial = a.graph.value(group.partial);
+                const int64_t bytes =
+                    value_bytes(partial, 0, workload)
+                        .at(is_prefill ? prefill_point(workload) : decode_point(workload));
+                const bool is_rows = partial.kind != importer::ValueKind::kTensor;
+                auto [at, fresh] = forms.try_emplace({bytes, is_rows});
+                if (fresh)
+                    at->second =
+                        choose_all_reduce(links, stage.devices, bytes, is_prefill, is_rows);
+                choices.push_back(static_cast<int64_t>(at->second.form));
+                for (DeviceId d : at->second.group)
+                    choices.push_back(static_cast<int64_t>(d.index()));
+            }
+        }
+    return choices;
+}
+
 }  // namespace cleave::planner

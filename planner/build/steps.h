@@ -14,4 +14,9 @@ namespace cleave::planner {
 
 void build_steps(const Analysis& analysis, const Placement& placement, Plan& plan);
 
+// What steps follow of the sizes of a workload: of requests that differ in batch, context and
+// prompt alone, and whose choices are equal, the steps are, but for what launches compute.
+std::vector<int64_t> size_choices(const Analysis& analysis, const Placement& placement,
+                                  const PlanRequest& request);
+
 }  // namespace cleave::planner

@@ -35,6 +35,7 @@ struct DeviceLimits {
     // Blocks of a grid in x, y and z. By default those of CUDA's programming guide, table
     // "Technical Specifications per Compute Capability", which AMD's devices have too, or more.
     std::array<int64_t, 3> max_grid{2147483647, 65535, 65535};
+    bool operator==(const DeviceLimits&) const = default;
 };
 
 // What the project's own kernels reached on a host (`cleave devices --measure`), all threads

@@ -491,6 +491,10 @@ std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& 
     const CommunicatorUse library = library_use(devices);
     for (DeviceId d : devices) {
         const DeviceInfo& device = machine_.device(d);
+        if (slack_ == kShardsAlone) {
+            table->room.push_back(2 * (device.memory_bytes - device.reserved_bytes));
+            continue;
+        }
         int64_t scratch = device.kind == DeviceKind::kHost
                               ? device.limits.num_compute_units * (int64_t{4} << 20)
                               : 0;

@@ -34,10 +34,14 @@ struct RangeTable {
     bool fits(int from, int to) const;
 };
 
+// As `slack`: weights, keys and values alone count, in twice the memory, for a tied embedding
+// counts twice. No placement that fits is left out: what is built is the judge.
+inline constexpr int64_t kShardsAlone = -1;
+
 class CostTables {
 public:
     // `slack`: parts per thousand of each device's memory kept free, for what the estimate of
-    // activations misses.
+    // activations misses; or kShardsAlone.
     CostTables(const Analysis& analysis, const Machine& machine, const Workload& workload,
                std::vector<DeviceId> order, int64_t slack);
 

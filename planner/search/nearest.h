@@ -8,6 +8,7 @@
 
 #include "planner/build/build_plan.h"
 #include "planner/search/check_options.h"
+#include "planner/search/cost_tables.h"
 #include "planner/search/refuse.h"
 
 namespace cleave::planner {
@@ -15,8 +16,8 @@ namespace cleave::planner {
 // Free memory that the search leaves on each device, in parts per thousand: more where its estimate
 // of activations was too low. Tried in this order.
 inline constexpr std::array<int64_t, 3> kSlacks{0, 10, 50};
-// At last as if there were half as much memory again, where the estimate was too high.
-inline constexpr std::array<int64_t, 4> kAllSlacks{0, 10, 50, -500};
+// At last without that estimate, where it was too high.
+inline constexpr std::array<int64_t, 4> kAllSlacks{0, 10, 50, kShardsAlone};
 
 bool quantizes(const Workload& workload);
 

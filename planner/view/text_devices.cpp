@@ -237,8 +237,15 @@ std::string links_text(const Plan& plan, int width) {
         return folded_names(plan.machine, {devices.begin(), devices.end()});
     };
     constexpr size_t kShown = 6;
-    TextTable table("<>>>><", "  ");
-    table.row({"", "links", "a pass, each", "rate", "latency", "kind"});
+    // The part of a pass that a link's bytes take at its rate.
+    const auto busy = [&](int64_t bytes, int64_t rate) -> std::string {
+        const auto pass = static_cast<double>(plan.prediction.decode_ns_per_token);
+        if (pass <= 0 || rate <= 0) return "";
+        const double share = static_cast<double>(bytes) / static_cast<double>(rate) * 1e9 / pass;
+        return fmt::format("{:.2g} %", 100 * share);
+    };
+    TextTable table("<>>>>><", "  ");
+    table.row({"", "links", "a pass, each", "rate", "busy", "latency", "kind"});
     size_t shown = 0, rest = 0;
     for (const auto& [key, group] : groups) {
         if (shown++ >= kShown) {
@@ -246,13 +253,14 @@ std::string links_text(const Plan& plan, int width) {
             continue;
         }
         const auto [bytes, bandwidth, latency, kind] = key;
-        table.row(
-            {group.from == group.to ? "among " + names(group.from)
-                                    : fmt::format("{} -> {}", names(group.from), names(group.to)),
-             std::to_string(group.count), bytes_text(-bytes),
-             kind >= 0 ? bytes_text(-bandwidth) + "/s" : "", kind >= 0 ? time_text(latency) : "",
-             kind >= 0 ? std::string(link_kind_name(static_cast<LinkKind>(kind)))
-                       : "staged by the hosts"});
+        table.row({group.from == group.to
+                       ? "among " + names(group.from)
+                       : fmt::format("{} -> {}", names(group.from), names(group.to)),
+                   std::to_string(group.count), bytes_text(-bytes),
+                   kind >= 0 ? bytes_text(-bandwidth) + "/s" : "", busy(-bytes, -bandwidth),
+                   kind >= 0 ? time_text(latency) : "",
+                   kind >= 0 ? std::string(link_kind_name(static_cast<LinkKind>(kind)))
+                             : "staged by the hosts"});
     }
     if (rest > 0) table.line(fmt::format("and {} more, none busier", rest));
     return table.text(width);

@@ -351,14 +351,15 @@ std::vector<Line> why_lines(const Plan& plan, Speller spell) {
     if (p.lower_bound_ns > 0)
         lines.push_back(
             {"objective",
-             fmt::format("{}: {}; {}", time_text(p.objective_ns), objective_text(plan),
-                         gap(plan) > 1
-                             ? fmt::format("no plan can take less than {}, a bound far off: {}",
-                                           time_text(p.lower_bound_ns),
-                                           row_of(plan.options.objective).bound)
-                             : fmt::format("no plan can take less than {}, this one is within "
-                                           "{:.1f} %",
-                                           time_text(p.lower_bound_ns), 100 * gap(plan)))});
+             fmt::format(
+                 "{}{}: {}; {}", time_text(p.objective_ns),
+                 row_of(plan.options.objective).serves ? "" : " a token", objective_text(plan),
+                 gap(plan) > 1
+                     ? fmt::format("no plan can take less than {}, a bound far off: {}",
+                                   time_text(p.lower_bound_ns),
+                                   row_of(plan.options.objective).bound)
+                     : fmt::format("no plan can take less than {}, this one is within {:.1f} %",
+                                   time_text(p.lower_bound_ns), 100 * gap(plan)))});
     const std::vector<std::string> basis = basis_lines(plan, spell);
     for (size_t i = 0; i < basis.size(); ++i) lines.push_back({i == 0 ? "rests on" : "", basis[i]});
     return lines;

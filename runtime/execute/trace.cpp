@@ -27,44 +27,54 @@ std::string_view event_category(const planner::Step& step) {
 
 double us(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
-Json complete_event(const TraceEvent& event, const std::string& name, std::string_view category) {
-    return {{"ph", "X"},
-            {"name", name},
-            {"cat", category},
-            {"pid", 0},
-            {"tid", event.device.value},
-            {"ts", us(event.start_ns)},
-            {"dur", us(event.end_ns - event.start_ns)}};
-}
+// The events of all replicas.
+struct Written {
+    Json events = Json::array();
+    int64_t flows = 0;
+};
 
+// Writes those of one replica.
 class PerfettoWriter {
 public:
-    PerfettoWriter(const Trace& trace, const planner::Plan& plan, PredictedPasses* predicted)
-        : trace_(trace), plan_(plan), predicted_(predicted) {
-        for (const TracePass& pass : trace.passes) passes_[pass.number] = &pass;
+    PerfettoWriter(const ReplicaTrace& of, size_t replica, PredictedPasses* predicted,
+                   Written& written)
+        : trace_(*of.trace),
+          plan_(*of.plan),
+          later_ns_(of.later_ns),
+          replica_(replica),
+          predicted_(predicted),
+          written_(written) {
+        for (const TracePass& pass : trace_.passes) passes_[pass.number] = &pass;
     }
 
-    std::string run() {
+    void run() {
         for (size_t d = 0; d < plan_.machine.devices.size(); ++d)
-            events_.push_back({{"ph", "M"},
-                               {"name", "thread_name"},
-                               {"pid", 0},
-                               {"tid", d},
-                               {"args", {{"name", plan_.machine.devices[d].name}}}});
+            written_.events.push_back({{"ph", "M"},
+                                       {"name", "thread_name"},
+                                       {"pid", replica_},
+                                       {"tid", d},
+                                       {"args", {{"name", plan_.machine.devices[d].name}}}});
         for (const TraceEvent& event : trace_.events) add(event);
         for (const auto& [step, members] : exchanges_) add_flows(members);
-        // Names come from files: what is not UTF-8 in them is replaced, not refused.
-        return Json{
-            {"displayTimeUnit", "ns"}, {"traceEvents", std::move(events_)}, {"otherData", facts()}}
-            .dump(-1, ' ', false, Json::error_handler_t::replace);
     }
 
 private:
+    Json complete_event(const TraceEvent& event, const std::string& name,
+                        std::string_view category) const {
+        return {{"ph", "X"},
+                {"name", name},
+                {"cat", category},
+                {"pid", replica_},
+                {"tid", event.device.value},
+                {"ts", us(event.start_ns + later_ns_)},
+                {"dur", us(event.end_ns - event.start_ns)}};
+    }
+
     void add(const TraceEvent& event) {
         if (!event.step.valid()) {
             Json whole = complete_event(event, event.is_prefill ? "prefill" : "decode", "pass");
             whole["args"] = {{"pass", event.pass}, {"received_bytes", event.bytes}};
-            events_.push_back(std::move(whole));
+            written_.events.push_back(std::move(whole));
             return;
         }
         const planner::Phase& phase = plan_.phase(event.is_prefill);
@@ -72,7 +82,7 @@ private:
         Json one = complete_event(event, step_label(plan_, event.is_prefill, event.step),
                                   event_category(step));
         one["args"] = arguments(event, phase, step);
-        events_.push_back(std::move(one));
+        written_.events.push_back(std::move(one));
         if (!step.compute()) exchanges_[{event.pass, event.step}].push_back(&event);
     }
 
@@ -114,44 +124,61 @@ private:
 
     void add_flow(const TraceEvent& from, const TraceEvent& to, std::string_view name) {
         const auto flow = [&](const char* phase, const TraceEvent& event, int64_t ns) {
-            return Json{{"ph", phase},  {"name", name}, {"cat", "flow"},
-                        {"id", flows_}, {"pid", 0},     {"tid", event.device.value},
-                        {"ts", us(ns)}};
+            return Json{{"ph", phase},
+                        {"name", name},
+                        {"cat", "flow"},
+                        {"id", written_.flows},
+                        {"pid", replica_},
+                        {"tid", event.device.value},
+                        {"ts", us(ns + later_ns_)}};
         };
-        ++flows_;
-        events_.push_back(flow("s", from, from.start_ns));
+        ++written_.flows;
+        written_.events.push_back(flow("s", from, from.start_ns));
         // Inside of the receiver's event, and not before the flow began.
         const int64_t last = std::max(to.start_ns, to.end_ns - 1);
         Json end = flow("f", to, std::clamp(from.start_ns, to.start_ns, last));
         end["bp"] = "e";
-        events_.push_back(std::move(end));
+        written_.events.push_back(std::move(end));
     }
 
-    Json facts() const {
-        Json passes = Json::array();
-        for (const TracePass& pass : trace_.passes)
+    const Trace& trace_;
+    const planner::Plan& plan_;
+    int64_t later_ns_;
+    size_t replica_;
+    PredictedPasses* predicted_;
+    std::map<int32_t, const TracePass*> passes_;
+    std::map<std::pair<int32_t, planner::StepId>, std::vector<const TraceEvent*>> exchanges_;
+    Written& written_;
+};
+
+Json device_names(const planner::Plan& plan) {
+    Json names = Json::array();
+    for (const planner::DeviceInfo& d : plan.machine.devices) names.push_back(d.name);
+    return names;
+}
+
+Json facts(std::span<const ReplicaTrace> replicas) {
+    const planner::Plan& plan = *replicas.front().plan;
+    Json passes = Json::array();
+    for (size_t r = 0; r < replicas.size(); ++r)
+        for (const TracePass& pass : replicas[r].trace->passes) {
             passes.push_back({{"pass", pass.number},
                               {"phase", pass.is_prefill ? "prefill" : "decode"},
                               {"tokens", pass.tokens},
                               {"outputs", pass.outputs},
                               {"keys", pass.keys}});
-        Json devices = Json::array();
-        for (const planner::DeviceInfo& d : plan_.machine.devices) devices.push_back(d.name);
-        return {{"model", plan_.graph.name},
-                {"model_digest", plan_.graph_digest},
-                {"plan_digest", trace_digest(plan_)},
-                {"devices", std::move(devices)},
-                {"passes", std::move(passes)}};
-    }
-
-    const Trace& trace_;
-    const planner::Plan& plan_;
-    PredictedPasses* predicted_;
-    std::map<int32_t, const TracePass*> passes_;
-    std::map<std::pair<int32_t, planner::StepId>, std::vector<const TraceEvent*>> exchanges_;
-    int64_t flows_ = 0;
-    Json events_ = Json::array();
-};
+            if (replicas.size() > 1) passes.back()["replica"] = r;
+        }
+    Json facts{{"model", plan.graph.name},
+               {"model_digest", plan.graph_digest},
+               {"plan_digest", trace_digest(plan)},
+               {"devices", device_names(plan)},
+               {"passes", std::move(passes)}};
+    if (replicas.size() > 1)
+        for (const ReplicaTrace& one : replicas)
+            facts["replicas"].push_back(device_names(*one.plan));
+    return facts;
+}
 
 void add_steps(const planner::Plan& plan, const planner::Phase& phase, Digest& digest) {
     digest.add(static_cast<int64_t>(phase.steps.size()));
@@ -175,7 +202,25 @@ TracePass size_of_pass(int32_t number, const Batch& batch) {
 
 std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan,
                               PredictedPasses* predicted) {
-    return PerfettoWriter(trace, plan, predicted).run();
+    const ReplicaTrace one{&trace, &plan};
+    return trace_to_perfetto(std::span(&one, 1), predicted);
+}
+
+std::string trace_to_perfetto(std::span<const ReplicaTrace> replicas, PredictedPasses* predicted) {
+    Written written;
+    for (size_t r = 0; r < replicas.size(); ++r) {
+        if (replicas.size() > 1)
+            written.events.push_back({{"ph", "M"},
+                                      {"name", "process_name"},
+                                      {"pid", r},
+                                      {"args", {{"name", "replica " + std::to_string(r)}}}});
+        PerfettoWriter(replicas[r], r, predicted, written).run();
+    }
+    // Names come from files: what is not UTF-8 in them is replaced, not refused.
+    return Json{{"displayTimeUnit", "ns"},
+                {"traceEvents", std::move(written.events)},
+                {"otherData", facts(replicas)}}
+        .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string trace_digest(const planner::Plan& plan) {

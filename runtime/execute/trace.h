@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,15 @@ class PredictedPasses;
 // have "captured": false. "otherData" has the plan's digest and the size of each pass.
 std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan,
                               PredictedPasses* predicted = nullptr);
+
+// The same of all replicas of a plan: a process each ("pid"), each pass with its "replica", and
+// "replicas", the devices of each.
+struct ReplicaTrace {
+    const Trace* trace = nullptr;
+    const planner::Plan* plan = nullptr;
+    int64_t later_ns = 0;  // that its clock began after the first replica's
+};
+std::string trace_to_perfetto(std::span<const ReplicaTrace> replicas, PredictedPasses* predicted);
 
 // Of what the steps of a trace mean: the model, its types, the devices, and every step of the plan
 // with its devices, operators and path. Times and sizes of the workload do not count.

@@ -334,6 +334,8 @@ const Trace& Session::trace() const {
     return impl_->trace;
 }
 
+int64_t Session::now_ns() const { return impl_->executor->now_ns(); }
+
 Session::Network Session::network() const {
     Network all;
     if (!impl_->job) return all;

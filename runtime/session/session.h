@@ -101,6 +101,7 @@ public:
     // These while no pass is in flight. On rank 0 they are of all ranks, times of the trace by this
     // one's clock.
     const Trace& trace() const;
+    int64_t now_ns() const;  // on the trace's clock
     // What ranks sent one another: payloads of the plan's steps, and messages about them; 0 on one
     // host.
     struct Network {

@@ -124,11 +124,51 @@ TEST_CASE("CSV flags that do nothing, and tables that are not there, are refused
                Contains("both want standard output; give --csv a file"));
     CHECK_THAT(refused({"plan", "--csv", "-", "--table", "kernels"}), Contains("--table"));
     CHECK_THAT(refused({"inspect", "--csv", "-", "--table", "measured"}),
-               Contains("it is of a run that was measured; give --trace"));
+               Contains("it has no such table; it has layers") &&
+                   Contains("--trace FILE gives what a run measured"));
     CHECK_THAT(refused({"plan", "--csv", "-", "--serve", "rate=1,prompt=1,output=1"}),
                Contains("--csv: what --serve predicts has no table"));
     CHECK_THAT(refused({"plan", "--csv", "/dev/null/x.csv"}), Contains("--csv"));
     const CommandResult graph = run_cleave({"plan", "--cost-graph", "x.json", "--csv", "-"});
     CHECK(graph.exit_code == 1);
     CHECK_THAT(graph.error, Contains("--csv: a cost graph has no tables"));
+}
+
+TEST_CASE("the tables of questions are the lists of their JSON", "[tools]") {
+    const auto asked = [](std::vector<std::string> question, const std::string& table) {
+        std::vector<std::string> as_json = question;
+        as_json.emplace_back("--json");
+        question.insert(question.end(), {"--csv", "-", "--table", table});
+        return std::pair(Json::parse(output_of(as_json)), read_csv(output_of(question)));
+    };
+    const auto [limits, further] = asked({"limits"}, "limits");
+    REQUIRE(further.size() == 1 + limits["further"].size());
+    CHECK(number(further[0]["room_kv_tokens"]) == limits["now"]["room"]["kv_tokens"].get<double>());
+    for (size_t i = 0; i < limits["further"].size(); ++i) {
+        const Json& then = limits["further"][i]["then"];
+        CHECK(further[i + 1]["plan"] ==
+              "with " + limits["further"][i]["change"].get<std::string>());
+        if (!then.is_null())
+            CHECK(number(further[i + 1]["objective_ms"]) == then["objective_ms"].get<double>());
+    }
+    const auto [why, holdings] = asked({"why", "layers.3"}, "holdings");
+    REQUIRE(holdings.size() == why["holdings"].size());
+    for (size_t i = 0; i < holdings.size(); ++i) {
+        CHECK(holdings[i]["device"] == why["holdings"][i]["device"]);
+        CHECK(number(holdings[i]["bytes"]) == why["holdings"][i]["bytes"].get<double>());
+    }
+    const auto [link, links] = asked({"why", "links"}, "links");
+    CHECK(links.size() == link["links"].size());
+    CHECK(links.size() > 0);
+    const auto [what, figures] = asked({"what-if", "--remove", "sim:a40[0]"}, "figures");
+    REQUIRE(figures.size() == 2);
+    CHECK(figures[0]["shape"] == what["before"]["shape"]);
+    CHECK(figures[1]["shape"] == what["after"]["shape"]);
+    const auto [worse, forced] = asked({"why-not", "pp=3"}, "figures");
+    CHECK(forced[1]["shape"] == worse["forced"]["shape"]);
+    const CommandResult none =
+        run_cleave(with_plan({"why", "layers.3", "--csv", "-", "--table", "links"}));
+    CHECK(none.exit_code == 1);
+    CHECK_THAT(none.error,
+               Contains("--table links: it has no such table; it has holdings, places"));
 }

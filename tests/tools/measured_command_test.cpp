@@ -268,6 +268,40 @@ TEST_CASE(
         Json::parse(succeeded({"inspect", traced.plan, "--json"}).output).contains("measured"));
 }
 
+TEST_CASE("a trace of replicas has each of them, and inspect takes their passes together",
+          "[tools]") {
+    const TemporaryFolder folder;
+    const std::string plan = (folder.path() / "p.plan").string();
+    const std::string trace = (folder.path() / "t.json").string();
+    succeeded({"plan", bundled_model().string(), "--devices", "host[0-3]", "--objective",
+               "throughput", "--replicas", "2", "--concurrency", "4", "--prompt-tokens", "8",
+               "--context", "64", "-o", plan});
+    std::vector<std::string> run{"run",     plan, "--max-new-tokens", "5", "--ignore-eos",
+                                 "--trace", trace};
+    for (const char* prompt : {"Once upon", "The", "A dog", "One day"})
+        run.insert(run.end(), {"--prompt", prompt});
+    succeeded(run);
+    const Json file = Json::parse(read_file(trace));
+    REQUIRE(file["otherData"]["replicas"].size() == 2);
+    std::map<int, std::map<std::string, std::set<int>>> passes;  // by replica and phase
+    for (const Json& pass : file["otherData"]["passes"])
+        passes[pass["replica"]][pass["phase"]].insert(pass["pass"].get<int>());
+    REQUIRE(passes.size() == 2);
+    std::set<std::pair<int, int>> seen;
+    for (const Json& event : file["traceEvents"])
+        if (event["ph"] == "X") seen.emplace(event["pid"], event["args"]["pass"]);
+    for (const auto& [replica, phases] : passes)
+        for (const auto& [phase, numbers] : phases)
+            for (int number : numbers) CHECK(seen.contains({replica, number}));
+    const Json measured =
+        Json::parse(succeeded({"inspect", plan, "--trace", trace, "--json"}).output)["measured"];
+    for (const char* phase : {"prefill", "decode"})
+        CHECK(measured[phase]["num_passes"] == passes[0][phase].size() + passes[1][phase].size());
+    CHECK_THAT(
+        refused({"inspect", bundled_model().string(), "--devices", "host[0-1]", "--trace", trace}),
+        Contains("it is a run on other devices"));
+}
+
 TEST_CASE("a trace that slowed one device says that device, and who waited for it", "[tools]") {
     const Traced traced;
     // What host[1] computes takes ten times as long, and all that follows comes later.

@@ -192,6 +192,32 @@ TEST_CASE("inspect's page draws a kept plan as its kept pictures have it", "[too
                {(source_root() / "tests" / "tools" / "page" / "kept").string()});
 }
 
+TEST_CASE("a layer of inspect's page has its weights, whatever an exporter calls them",
+          "[tools][page]") {
+    if (const char* reason = why_not()) CLEAVE_SKIP(reason);
+    TemporaryFolder folder;
+    check_page("weights",
+               page_of(folder, {bundled_model().string(), "--devices", "host[0-1]", "--tp", "2"}));
+}
+
+TEST_CASE("inspect's page has what a run measured under its prediction", "[tools][page]") {
+    if (const char* reason = why_not()) CLEAVE_SKIP(reason);
+    TemporaryFolder folder;
+    const std::string plan = (folder.path() / "p.plan").string();
+    const std::string trace = (folder.path() / "t.json").string();
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"plan", bundled_model().string(), "--devices", "host[0-3]",
+                                   "--tp", "2", "--pp", "2", "--prompt-tokens", "8", "--context",
+                                   "64", "-o", plan},
+          {"run", plan, "--prompt", "Once upon a time", "--ignore-eos", "--max-new-tokens", "5",
+           "--trace", trace}}) {
+        const CommandResult r = run_cleave(arguments);
+        INFO(r.error);
+        REQUIRE(r.exit_code == 0);
+    }
+    check_page("measured", page_of(folder, {plan, "--trace", trace}));
+}
+
 TEST_CASE("inspect's page shows two plans side by side, and many alike devices as one",
           "[tools][page]") {
     if (const char* reason = why_not()) CLEAVE_SKIP(reason);

@@ -74,9 +74,16 @@ void write_csv(const CsvFlags& flags, const std::vector<planner::NamedTable>& ta
     const auto chosen = flags.table.empty()
                             ? tables.begin()
                             : std::ranges::find(tables, flags.table, &planner::NamedTable::name);
-    if (chosen == tables.end())
-        throw UserError("--table {}: it is of a run that was measured; give --trace FILE, too",
-                        flags.table);
+    if (chosen == tables.end()) {
+        std::vector<std::string> there;
+        for (const planner::NamedTable& table : tables) there.push_back(table.name);
+        throw UserError("{}: it has no such table; it has {}{}",
+                        flags.table.empty() ? "--csv" : "--table " + flags.table,
+                        there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")),
+                        flags.table == "measured" || flags.table == "differences"
+                            ? "; --trace FILE gives what a run measured"
+                            : "");
+    }
     if (flags.on_stdout())
         show_generated(chosen->text);
     else

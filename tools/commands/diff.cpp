@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/ask/diff.h"
+#include "planner/machine/device_names.h"
 
 #include <memory>
 
@@ -19,6 +20,7 @@ using namespace planner;
 struct DiffArguments {
     std::string a, b;
     bool json = false;
+    CsvFlags csv;
 };
 
 Plan load(const std::string& path) {
@@ -38,30 +40,59 @@ std::string both(int64_t a, int64_t b) {
     return x == y ? x : x + " -> " + y;
 }
 
+// "0-15", "16-31", "32-47" as "0-47": of devices that are one row, their heads.
+std::string joined_ranges(const std::vector<std::string>& ranges) {
+    const std::string &first = ranges.front(), &last = ranges.back();
+    if (first.empty() || first == last) return first;
+    return first.substr(0, first.find('-')) + "-" + last.substr(last.rfind('-') + 1);
+}
+
 void show_devices(const PlanDiff& d) {
     if (d.devices.empty()) return;
-    TextTable table("<<>>>>", "  ");
-    table.row({"", "heads", "weights", "KV", "used", "busy"});
-    constexpr size_t kShown = 16;
+    TextTable table("<<<>>>>", "  ");
+    table.row({"", "each", "heads", "weights", "KV", "used", "busy"});
     const auto text = [](const std::string& a, const std::string& b) {
         return a == b ? a : (a.empty() ? "-" : a) + " -> " + (b.empty() ? "-" : b);
     };
-    for (size_t i = 0; i < std::min(kShown, d.devices.size()); ++i) {
-        const DeviceChange& c = d.devices[i];
-        const char* only = c.capacity_a == 0 ? "+ " : c.capacity_b == 0 ? "- " : "";
-        table.row({only + c.device, text(c.heads_a, c.heads_b), both(c.weights_a, c.weights_b),
-                   both(c.kv_a, c.kv_b), both(c.needed_a, c.needed_b),
-                   text(milliseconds(c.busy_a), milliseconds(c.busy_b))});
+    const auto row = [&](const DeviceChange& c) {
+        return std::vector<std::string>{both(c.weights_a, c.weights_b), both(c.kv_a, c.kv_b),
+                                        both(c.needed_a, c.needed_b),
+                                        text(milliseconds(c.busy_a), milliseconds(c.busy_b))};
+    };
+    // What is only in one of the plans, and what differs in more than its heads' numbers.
+    const auto only = [](const DeviceChange& c) {
+        return c.capacity_a == 0 ? "+" : c.capacity_b == 0 ? "-" : "";
+    };
+    const auto key = [&](const DeviceChange& c) {
+        return std::tuple(std::string(only(c)), row(c), c.heads_a.empty(), c.heads_b.empty(),
+                          c.heads_a == c.heads_b);
+    };
+    for (const auto& alike : folded(d.devices, key)) {
+        std::vector<std::string> names, a, b;
+        for (const DeviceChange& c : alike) {
+            names.push_back(c.device);
+            a.push_back(c.heads_a);
+            b.push_back(c.heads_b);
+        }
+        std::vector<std::string> cells = row(alike.front());
+        cells.insert(cells.begin(), {only(alike.front()), folded_names(names),
+                                     text(joined_ranges(a), joined_ranges(b))});
+        table.row(cells);
     }
-    if (d.devices.size() > kShown)
-        table.line(fmt::format("and {} more", d.devices.size() - kShown));
     show_table(table);
 }
 
 void run_diff(const DiffArguments& flags) {
+    check_csv_flags(flags.csv, flags.json);
     const Plan a = load(flags.a), b = load(flags.b);
     const PlanDiff d = planner::diff(a, b, flags.a, flags.b);
-    if (flags.json) return print_json(diff_json(d));
+    const Json json = diff_json(d);
+    if (show_data(flags.json, flags.csv, json,
+                  {{"figures", figure_rows({{flags.a, &d.a}, {flags.b, &d.b}})},
+                   {"asked", json["asked"]},
+                   {"moved", json["moved"]},
+                   {"devices", json["devices"]}}))
+        return;
     show_answer(d.answer);
     if (!d.same()) show_diff(d, flags.a, flags.b);
 }
@@ -120,6 +151,7 @@ void add_diff(CLI::App& app) {
     command->add_option("A", flags->a, "a .plan file")->required();
     command->add_option("B", flags->b, "another")->required();
     command->add_flag("--json", flags->json, "JSON on standard output");
+    add_csv_flags(*command, flags->csv, {"figures", "asked", "moved", "devices"});
     command->footer("Example: cleave diff before.plan after.plan");
     command->callback([flags] { run_diff(*flags); });
 }

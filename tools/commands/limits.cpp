@@ -31,7 +31,19 @@ Json limits_json(const Plan& plan, const LimitsAnswer& a) {
                                    {"alike", f.alike},
                                    {"objective_ms", in_ms(f.objective_ns)},
                                    {"gain", f.gain}});
+    json["full"] = a.full;
     return json;
+}
+
+Json limits_rows(const LimitsAnswer& a) {
+    Json rows = figure_rows({{"as it is", &a.now}});
+    for (const Further& f : a.further) {
+        if (f.then)
+            rows.push_back(figure_rows({{"with " + f.change, &*f.then}})[0]);
+        else
+            rows.push_back({{"plan", "with " + f.change}, {"refusal", f.refusal}});
+    }
+    return rows;
 }
 
 void show_further(const LimitsAnswer& a) {
@@ -66,7 +78,10 @@ void show_faster(const LimitsAnswer& a) {
 void run_limits(const QuestionFlags& flags) {
     const Questioned q = plan_in_question(flags, false);
     const LimitsAnswer a = planner::limits(q.plan);
-    if (flags.json) return print_json(limits_json(q.plan, a));
+    const Json json = limits_json(q.plan, a);
+    if (show_data(flags.json, flags.csv, json,
+                  {{"limits", limits_rows(a)}, {"replace", json["replace"]}}))
+        return;
     for (const std::string& sentence : a.sentences) show_answer(sentence);
     if (!a.now.room.has_kv()) return;
     show_further(a);
@@ -81,7 +96,7 @@ void add_limits(CLI::App& app, runtime::Drivers& drivers) {
         "limits",
         "say how many sequences, how long a context and how many KV tokens a plan has "
         "room for, and what goes further");
-    add_question_flags(*command, *flags);
+    add_question_flags(*command, *flags, {"limits", "replace"});
     command->footer("Example: cleave limits llama-3-70b --devices 'sim:h100[0-7]' --batch 16");
     command->callback([flags] { run_limits(*flags); });
 }

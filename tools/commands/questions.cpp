@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/questions.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 
@@ -9,6 +10,7 @@
 #include "planner/plan/workload_request.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
+#include "planner/view/csv.h"
 #include "tools/cli/model_source.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
@@ -63,7 +65,8 @@ Json name_or_null(const std::string& name) { return name.empty() ? Json() : Json
 
 }  // namespace
 
-void add_question_flags(CLI::App& app, QuestionFlags& flags) {
+void add_question_flags(CLI::App& app, QuestionFlags& flags,
+                        const std::vector<std::string>& tables) {
     app.add_option("PLAN", flags.model.model,
                    "a .plan file, or a model as `plan` takes it, with its options")
         ->required();
@@ -72,9 +75,11 @@ void add_question_flags(CLI::App& app, QuestionFlags& flags) {
         ->check(CLI::IsMember({"any", "none"}));
     add_plan_flags(app, flags.plan);
     app.add_flag("--json", flags.json, "JSON on standard output");
+    add_csv_flags(app, flags.csv, tables);
 }
 
 Questioned plan_in_question(const QuestionFlags& flags, bool with_case) {
+    check_csv_flags(flags.csv, flags.json);
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     PlanFlags alone = flags.plan;
     alone.alone = true;  // one process asks
@@ -164,6 +169,75 @@ void print_json(const Json& json) {
     const std::string text =
         spell_for_command_line(json.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n";
     std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+namespace {
+
+// {"room": {"kv_tokens": 4}} as {"room_kv_tokens": 4}; lists as words, a space apart.
+void flatten(const std::string& prefix, const Json& value, Json& flat) {
+    for (const auto& [key, item] : value.items()) {
+        const std::string name = prefix.empty() ? key : prefix + "_" + key;
+        if (item.is_object()) {
+            flatten(name, item, flat);
+        } else if (item.is_array()) {
+            std::string words;
+            for (const Json& one : item)
+                words += (words.empty() ? "" : " ") +
+                         (one.is_string() ? one.get<std::string>() : one.dump());
+            flat[name] = words;
+        } else {
+            flat[name] = item;
+        }
+    }
+}
+
+planner::CsvCell cell_of(const Json& value) {
+    if (value.is_number_integer()) return value.get<int64_t>();
+    if (value.is_number()) return value.get<double>();
+    if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+    return value.is_string() ? spell_for_command_line(value.get<std::string>()) : std::string();
+}
+
+}  // namespace
+
+std::vector<planner::NamedTable> tables_of(const std::vector<std::pair<std::string, Json>>& lists) {
+    std::vector<planner::NamedTable> tables;
+    for (const auto& [name, list] : lists) {
+        std::vector<Json> rows;
+        std::vector<std::string> header;
+        for (const Json& element : list) {
+            flatten("", element, rows.emplace_back(Json::object()));
+            for (const auto& [key, value] : rows.back().items())
+                if (std::ranges::find(header, key) == header.end()) header.push_back(key);
+        }
+        if (rows.empty()) continue;
+        planner::CsvTable table(header);
+        for (const Json& row : rows) {
+            std::vector<planner::CsvCell> cells;
+            for (const std::string& key : header)
+                cells.push_back(cell_of(row.contains(key) ? row[key] : Json()));
+            table.row(cells);
+        }
+        tables.push_back({name, table.text()});
+    }
+    return tables;
+}
+
+Json figure_rows(const std::vector<std::pair<std::string, const Figures*>>& plans) {
+    Json rows = Json::array();
+    for (const auto& [name, figures] : plans) {
+        Json row{{"plan", name}};
+        row.update(figures_json(*figures));
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
+bool show_data(bool as_json, const CsvFlags& csv, const Json& json,
+               const std::vector<std::pair<std::string, Json>>& lists) {
+    if (csv.given()) write_csv(csv, tables_of(lists));
+    if (as_json) print_json(json);
+    return as_json || csv.given();
 }
 
 void show_answer(const std::string& answer) {

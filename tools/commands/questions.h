@@ -3,6 +3,7 @@
 // the figures of a plan as JSON, and of two side by side as a table.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "planner/ask/figures.h"
 #include "planner/plan/text_table.h"
 #include "runtime/cards/drivers.h"
+#include "tools/cli/csv_flags.h"
 #include "tools/cli/options.h"
 
 namespace cleave::tools {
@@ -25,9 +27,12 @@ struct QuestionFlags {
     ModelFlags model;
     PlanFlags plan;
     bool json = false;
+    CsvFlags csv;
 };
 
-void add_question_flags(CLI::App& app, QuestionFlags& flags);
+// `tables`: those of --csv.
+void add_question_flags(CLI::App& app, QuestionFlags& flags,
+                        const std::vector<std::string>& tables);
 
 struct Questioned {
     planner::Plan plan;
@@ -48,9 +53,30 @@ Json outcome_json(const planner::Outcome& outcome);
 
 // With flags as the command line has them.
 void print_json(const Json& json);
+// A list of objects as CSV, a row an element: a name for each key, of objects inside
+// "room_kv_tokens". No tables of a list without elements.
+std::vector<planner::NamedTable> tables_of(const std::vector<std::pair<std::string, Json>>& lists);
+// "plan" and the figures of each.
+Json figure_rows(const std::vector<std::pair<std::string, const planner::Figures*>>& plans);
+// Writes the JSON or the tables; false where neither was asked for, and text is.
+bool show_data(bool as_json, const CsvFlags& csv, const Json& json,
+               const std::vector<std::pair<std::string, Json>>& lists);
 // The answer, wrapped to a terminal, one line elsewhere.
 void show_answer(const std::string& answer);
 void show_table(const planner::TextTable& table);
+
+// Elements of one key together, in the order of their first ones: alike devices are one row.
+template <class Element, class Key>
+std::vector<std::vector<Element>> folded(const std::vector<Element>& all, Key key) {
+    std::map<decltype(key(all[0])), size_t> at;
+    std::vector<std::vector<Element>> groups;
+    for (const Element& one : all) {
+        const auto [found, fresh] = at.try_emplace(key(one), groups.size());
+        if (fresh) groups.emplace_back();
+        groups[found->second].push_back(one);
+    }
+    return groups;
+}
 
 // Rows of figures, a column a plan.
 planner::TextTable figures_table(const std::vector<std::string>& heads,

@@ -240,7 +240,7 @@ void run_generate(const RunArguments& flags, Ready& ready) {
         texts[i] = streams[i].text();
     }
     if (!flags.dump_logits.empty()) write_logits(flags.dump_logits, result.sequences);
-    if (!flags.trace.empty()) write_trace(flags, opened.plans[0], *opened.sessions[0]);
+    if (!flags.trace.empty()) write_trace(flags, opened);
     if (flags.json) {
         Json json = result_json(opened, ready.prompts, result, texts);
         if (flags.sampling.seed) json["seed"] = *flags.sampling.seed;

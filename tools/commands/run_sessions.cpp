@@ -61,11 +61,6 @@ OpenedReplicas open_replicas(const planner::Plan& plan, RunArguments flags) {
     OpenedReplicas opened;
     const auto replicas = static_cast<int>(plan.num_replicas());
     if (replicas > 1) {
-        if (!flags.trace.empty())
-            throw UserError(
-                "--trace {}: a trace is of one replica, and the plan has {}; plan with --replicas "
-                "1",
-                flags.trace, replicas);
         const int threads = flags.run.threads > 0 ? flags.run.threads : runtime::available_cores();
         flags.run.threads = std::max(1, threads / replicas);
     }
@@ -79,6 +74,15 @@ void write_trace(const RunArguments& flags, const planner::Plan& plan,
     runtime::PredictedPasses predicted(plan);
     const std::string json = runtime::trace_to_perfetto(session.trace(), plan, &predicted);
     write_file("--trace", flags.trace, json);
+}
+
+void write_trace(const RunArguments& flags, const OpenedReplicas& opened) {
+    runtime::PredictedPasses predicted(opened.plans[0]);  // replicas are alike
+    std::vector<runtime::ReplicaTrace> replicas;
+    for (size_t r = 0; r < opened.plans.size(); ++r)
+        replicas.push_back({&opened.sessions[r]->trace(), &opened.plans[r],
+                            opened.sessions[0]->now_ns() - opened.sessions[r]->now_ns()});
+    write_file("--trace", flags.trace, runtime::trace_to_perfetto(replicas, &predicted));
 }
 
 }  // namespace cleave::tools

@@ -64,6 +64,7 @@ OpenedReplicas open_replicas(const planner::Plan& plan, RunArguments flags);
 
 void write_trace(const RunArguments& flags, const planner::Plan& plan,
                  const runtime::Session& session);
+void write_trace(const RunArguments& flags, const OpenedReplicas& opened);
 
 // What `ready` has prompts for, or a text or requests of the flags.
 void run_generate(const RunArguments& flags, Ready& ready);

@@ -54,18 +54,24 @@ void run_what_if(const WhatIfArguments& flags) {
     const planner::Change change = change_from_flags(flags);
     const Questioned q = plan_in_question(flags, true);
     const planner::WhatIfAnswer a = planner::what_if(q.plan, *q.asked, change);
-    if (flags.json) {
-        Json json{{"model", q.plan.graph.name},
-                  {"change", planner::change_text(change)},
-                  {"answer", a.answer},
-                  {"before", figures_json(a.before)},
-                  {"after", a.after ? figures_json(*a.after) : Json()},
-                  {"slower", a.diff ? Json(a.diff->slower) : Json()},
-                  {"refusal", a.outcome.fits() ? Json() : outcome_json(a.outcome)},
-                  {"shape_was_freed", a.shape_was_freed}};
-        json["moved"] = a.diff ? diff_json(*a.diff)["moved"] : Json::array();
-        return print_json(json);
-    }
+    Json json{{"model", q.plan.graph.name},
+              {"change", planner::change_text(change)},
+              {"answer", a.answer},
+              {"before", figures_json(a.before)},
+              {"after", a.after ? figures_json(*a.after) : Json()},
+              {"slower", a.diff ? Json(a.diff->slower) : Json()},
+              {"refusal", a.outcome.fits() ? Json() : outcome_json(a.outcome)},
+              {"shape_was_freed", a.shape_was_freed}};
+    const Json difference = a.diff ? diff_json(*a.diff) : Json{};
+    json["moved"] = a.diff ? difference["moved"] : Json::array();
+    std::vector<std::pair<std::string, const planner::Figures*>> plans{{"before", &a.before}};
+    if (a.after) plans.emplace_back("after", &*a.after);
+    if (show_data(flags.json, flags.csv, json,
+                  {{"figures", figure_rows(plans)},
+                   {"moved", json["moved"]},
+                   {"devices", a.diff ? difference["devices"] : Json::array()},
+                   {"lacking", outcome_json(a.outcome)["devices"]}}))
+        return;
     show_answer(a.answer);
     if (a.diff)
         show_diff(*a.diff, "before", "after");
@@ -79,7 +85,7 @@ void add_what_if(CLI::App& app, runtime::Drivers& drivers) {
     auto flags = std::make_shared<WhatIfArguments>(WhatIfArguments{{.drivers = drivers}});
     CLI::App* command =
         app.add_subcommand("what-if", "plan again with a change, and show both plans side by side");
-    add_question_flags(*command, *flags);
+    add_question_flags(*command, *flags, {"figures", "moved", "devices", "lacking"});
     // These are the change; what they were is the model's default, or a .plan file's.
     for (const char* option : {"--batch", "--context", "--dtype", "--kv-dtype"})
         command->remove_option(command->get_option(option));

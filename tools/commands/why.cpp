@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "planner/ask/why.h"
+#include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
+#include "planner/view/text_devices.h"
+#include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/questions.h"
 
@@ -12,6 +16,8 @@ namespace cleave::tools {
 namespace {
 
 using namespace planner;
+
+constexpr std::array kTables{"holdings", "places", "work", "devices", "links"};
 
 struct WhyArguments : QuestionFlags {
     std::string what;
@@ -102,26 +108,39 @@ Json why_json(const Plan& plan, const WhyAnswer& a) {
     return json;
 }
 
-// Devices in a row whose rows differ in name alone are one row.
+// Of devices whose shares are as large: "heads 0-63, 16 each".
+std::string shares_text(const std::vector<Holding>& alike) {
+    const Holding &first = alike.front(), &last = alike.back();
+    if (alike.size() == 1 || first.noun.empty()) return first.share;
+    return fmt::format("{} {}-{}, {} each", first.noun, first.range.begin, last.range.end - 1,
+                       first.range.size());
+}
+
+// Devices whose rows differ in their names and ranges alone are one row.
 void show_holdings(const Plan& plan, const WhyAnswer& a) {
     if (a.holdings.empty()) return;
     const bool is_part = a.what.kind == WhatKind::kPart;
     TextTable table(is_part ? "<<>>>" : "<<>", "  ");
-    table.row(is_part ? std::vector<std::string>{"", "share", "weights", "KV", "a pass"}
-                      : std::vector<std::string>{"", "share", "bytes"});
-    constexpr size_t kShown = 16;
-    for (size_t i = 0; i < std::min(kShown, a.holdings.size()); ++i) {
-        const Holding& h = a.holdings[i];
-        std::vector<std::string> row{plan.machine.device(h.device).name, h.share,
-                                     bytes_text(h.weight_bytes)};
+    table.row(is_part ? std::vector<std::string>{"each", "share", "weights", "KV", "a decode pass"}
+                      : std::vector<std::string>{"each", "share", "bytes"});
+    const auto row = [&](const Holding& h) {
+        std::vector<std::string> cells{bytes_text(h.weight_bytes)};
         if (is_part) {
-            row.push_back(h.kv_bytes > 0 ? bytes_text(h.kv_bytes) : "-");
-            row.push_back(milliseconds(h.compute_ns));
+            cells.push_back(h.kv_bytes > 0 ? bytes_text(h.kv_bytes) : "-");
+            cells.push_back(milliseconds(h.compute_ns));
         }
-        table.row(row);
+        return cells;
+    };
+    const auto key = [&](const Holding& h) {
+        return std::tuple(row(h), h.noun, h.noun.empty() ? h.share : "", h.range.size());
+    };
+    for (const auto& alike : folded(a.holdings, key)) {
+        std::vector<DeviceId> devices;
+        for (const Holding& h : alike) devices.push_back(h.device);
+        std::vector<std::string> cells = row(alike.front());
+        cells.insert(cells.begin(), {folded_names(plan.machine, devices), shares_text(alike)});
+        table.row(cells);
     }
-    if (a.holdings.size() > kShown)
-        table.line(fmt::format("and {} more", a.holdings.size() - kShown));
     show_table(table);
 }
 
@@ -149,41 +168,33 @@ void show_token(const Plan& plan, const WhyAnswer& a) {
                   std::to_string(w.steps)});
     show_table(work);
     TextTable devices("<>>>", "  ");
-    devices.row({"", "computes", "exchanges", "waits"});
-    constexpr size_t kShown = 16;
-    for (size_t d = 0; d < std::min(kShown, a.times.size()); ++d)
-        devices.row({plan.machine.device(a.times[d].device).name,
-                     milliseconds(a.times[d].compute_ns), milliseconds(a.times[d].exchange_ns),
-                     milliseconds(a.times[d].waiting_ns)});
-    if (a.times.size() > kShown) devices.line(fmt::format("and {} more", a.times.size() - kShown));
-    show_table(devices);
-}
-
-void show_links(const Plan& plan, const WhyAnswer& a) {
-    if (a.links.empty()) return;
-    TextTable table("<>>>", "  ");
-    table.row({"", "a pass", "rate", "time of it"});
-    constexpr size_t kShown = 12;
-    for (size_t i = 0; i < std::min(kShown, a.links.size()); ++i) {
-        const LinkLoad& l = a.links[i];
-        table.row({fmt::format("{} -> {}", plan.machine.device(l.from).name,
-                               plan.machine.device(l.to).name),
-                   bytes_text(l.bytes), l.bandwidth > 0 ? bytes_text(l.bandwidth) + "/s" : "staged",
-                   milliseconds(l.ns)});
+    devices.row({"each", "computes", "exchanges", "waits"});
+    const auto row = [](const planner::DeviceTime& t) {
+        return std::vector{milliseconds(t.compute_ns), milliseconds(t.exchange_ns),
+                           milliseconds(t.waiting_ns)};
+    };
+    for (const auto& alike : folded(a.times, row)) {
+        std::vector<DeviceId> names;
+        for (const planner::DeviceTime& t : alike) names.push_back(t.device);
+        std::vector<std::string> cells = row(alike.front());
+        cells.insert(cells.begin(), folded_names(plan.machine, names));
+        devices.row(cells);
     }
-    if (a.links.size() > kShown)
-        table.line(fmt::format("and {} more, none busier", a.links.size() - kShown));
-    show_table(table);
+    show_table(devices);
 }
 
 void run_why(const WhyArguments& flags) {
     const Questioned q = plan_in_question(flags, false);
     const WhyAnswer a = planner::why(q.plan, flags.what);
-    if (flags.json) return print_json(why_json(q.plan, a));
+    const Json json = why_json(q.plan, a);
+    std::vector<std::pair<std::string, Json>> lists;
+    for (const char* name : kTables)
+        if (json.contains(name)) lists.emplace_back(name, json[name]);
+    if (show_data(flags.json, flags.csv, json, lists)) return;
     show_answer(a.answer);
     show_holdings(q.plan, a);
     if (a.what.kind == WhatKind::kToken) show_token(q.plan, a);
-    if (a.what.kind == WhatKind::kLinks) show_links(q.plan, a);
+    if (!a.links.empty()) show("\n{}", links_text(q.plan, terminal_width()));
     show_places(q.plan, a);
 }
 
@@ -194,7 +205,7 @@ void add_why(CLI::App& app, runtime::Drivers& drivers) {
     CLI::App* command = app.add_subcommand(
         "why",
         "say where something of a plan is, because of what, and what the next best place costs");
-    add_question_flags(*command, *flags);
+    add_question_flags(*command, *flags, {kTables.begin(), kTables.end()});
     command
         ->add_option("WHAT", flags->what,
                      "layers.12, layers.0-15, layers.12.attention, layers.12.mlp, embedding, "

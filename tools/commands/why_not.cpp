@@ -18,21 +18,25 @@ struct WhyNotArguments : QuestionFlags {
 void run_why_not(const WhyNotArguments& flags) {
     const Questioned q = plan_in_question(flags, true);
     const planner::WhyNotAnswer a = planner::why_not(q.plan, *q.asked, flags.what);
-    if (flags.json) {
-        Json json{{"model", q.plan.graph.name},
-                  {"what", a.what},
-                  {"answer", a.answer},
-                  {"verdict", planner::verdict_name(a.verdict)},
-                  {"slower", a.slower},
-                  {"plan", figures_json(a.plan)},
-                  {"forced", a.forced ? figures_json(*a.forced) : Json()},
-                  {"refusal", nullptr}};
-        if (a.verdict == planner::Verdict::kNoMemory || a.verdict == planner::Verdict::kForbidden)
-            json["refusal"] = outcome_json(a.outcome);
-        return print_json(json);
-    }
+    Json json{{"model", q.plan.graph.name},
+              {"what", a.what},
+              {"answer", a.answer},
+              {"verdict", planner::verdict_name(a.verdict)},
+              {"slower", a.slower},
+              {"plan", figures_json(a.plan)},
+              {"forced", a.forced ? figures_json(*a.forced) : Json()},
+              {"refusal", nullptr}};
+    if (a.verdict == planner::Verdict::kNoMemory || a.verdict == planner::Verdict::kForbidden)
+        json["refusal"] = outcome_json(a.outcome);
+    std::vector<std::pair<std::string, const planner::Figures*>> plans{{"the plan", &a.plan}};
+    if (a.forced) plans.emplace_back(flags.what, &*a.forced);
+    if (show_data(
+            flags.json, flags.csv, json,
+            {{"figures", figure_rows(plans)}, {"lacking", outcome_json(a.outcome)["devices"]}}))
+        return;
     show_answer(a.answer);
-    if (a.forced) show_table(figures_table({"the plan", flags.what}, {&a.plan, &*a.forced}));
+    if (a.forced && a.verdict != planner::Verdict::kSame)
+        show_table(figures_table({"the plan", flags.what}, {&a.plan, &*a.forced}));
     if (a.outcome.lacks_memory) {
         planner::TextTable table("<>>>", "  ");
         table.row({"", "needs", "has", "lacks"});
@@ -50,7 +54,7 @@ void add_why_not(CLI::App& app, runtime::Drivers& drivers) {
     auto flags = std::make_shared<WhyNotArguments>(WhyNotArguments{{.drivers = drivers}, ""});
     CLI::App* command = app.add_subcommand(
         "why-not", "plan what was not chosen, and say what it costs or which rule forbids it");
-    add_question_flags(*command, *flags);
+    add_question_flags(*command, *flags, {"figures", "lacking"});
     command
         ->add_option("WHAT", flags->what,
                      "tp=8, pp=4, tp=4,pp=2, replicas=2, a device that is not used, or a pin, "

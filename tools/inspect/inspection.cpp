@@ -135,11 +135,14 @@ std::string without_layer(const std::string& name) {
 
 class Maps {
 public:
-    explicit Maps(const Plan& plan) : plan_(plan), maps_(plan.machine.devices.size()) {}
+    explicit Maps(const Plan& plan)
+        : plan_(plan),
+          maps_(plan.machine.devices.size()),
+          lives_{lives(plan.decode), lives(plan.prefill)} {}
 
     std::vector<DeviceMap> run() {
         std::vector<std::map<std::pair<Arena, std::string>, size_t>> at(maps_.size());
-        const std::vector<std::string> names = buffer_names(plan_);
+        const std::vector<std::string> names = names_with_layers();
         for (size_t i = 0; i < plan_.buffers.size(); ++i) {
             const Buffer& b = plan_.buffers[i];
             if (b.role == BufferRole::kActivations) continue;
@@ -160,14 +163,32 @@ public:
     }
 
 private:
+    // A weight whose name says no layer goes by its operator's, so that those of all layers are
+    // one item.
+    std::vector<std::string> names_with_layers() const {
+        std::map<WeightId, std::string> of_operator;
+        for (const importer::Op& op : plan_.graph.ops)
+            for (size_t i = 0; i < op.weights.size(); ++i)
+                if (op.layer >= 0 && op.layer < plan_.graph.config.num_layers)
+                    of_operator.try_emplace(op.weights[i],
+                                            op.name + (i == 0 ? ".weight" : ".bias"));
+        std::vector<std::string> names = buffer_names(plan_);
+        for (const WeightShard& s : plan_.weights) {
+            std::string& name = names[s.buffer.index()];
+            const auto at = of_operator.find(s.weight);
+            if (at != of_operator.end() && without_layer(name) == name) name = at->second;
+        }
+        return names;
+    }
+
     struct Moment {
         int64_t bytes = 0;
         bool is_prefill = false;
         size_t step = 0;
     };
 
-    // By step, of each value that it makes: [first, last] steps in which it is needed.
-    std::vector<std::pair<size_t, size_t>> lives(const Phase& phase) const {
+    // Of each value: [first, last] steps in which it is needed.
+    static std::vector<std::pair<size_t, size_t>> lives(const Phase& phase) {
         std::vector<std::pair<size_t, size_t>> life(phase.values.size(), {SIZE_MAX, 0});
         const auto use = [&](PlacedId id, size_t step) {
             if (!id.valid()) return;
@@ -200,7 +221,7 @@ private:
         std::vector<Moment> fullest(maps_.size());
         for (bool is_prefill : {true, false}) {
             const Phase& phase = plan_.phase(is_prefill);
-            const auto life = lives(phase);
+            const auto& life = lives_[is_prefill];
             // Bytes that begin and end to live with each step, by device.
             std::vector<std::vector<int64_t>> change(
                 maps_.size(), std::vector<int64_t>(phase.steps.size() + 2, 0));
@@ -230,7 +251,7 @@ private:
             fmt::format("{}{}, {}", moment.is_prefill ? "prefill" : "decode",
                         step.layer < 0 ? "" : fmt::format(", layer {}", step.layer),
                         step.compute() ? step_implementation(plan_, phase, step) : step_kind(step));
-        const auto life = lives(phase);
+        const auto& life = lives_[moment.is_prefill];
         for (size_t i = 0; i < phase.values.size(); ++i) {
             const PlacedValue& v = phase.values[i];
             if (v.device != device || !is_activation(v) || life[i].first > moment.step ||
@@ -243,6 +264,7 @@ private:
 
     const Plan& plan_;
     std::vector<DeviceMap> maps_;
+    std::array<std::vector<std::pair<size_t, size_t>>, 2> lives_;  // decode, prefill
 };
 
 std::vector<DeviceTime> times(const Plan& plan, bool is_prefill, int64_t& pass_ns) {

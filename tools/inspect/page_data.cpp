@@ -71,14 +71,42 @@ Json values_json(const Plan& plan) {
     return {{"names", names.json()}, {"rows", packed_rows(rows)}, {"reads", packed_list(reads)}};
 }
 
-// Of constants: which rows and columns of each weight are on which device.
+// By step, the weights that it reads, by their places in `names`; null where it reads none.
+Json weight_reads(const Plan& plan, bool is_prefill, const std::vector<std::string>& buffers,
+                  Names& names) {
+    Json reads = Json::array();
+    for (const Step& step : plan.phase(is_prefill).steps) {
+        const std::vector<WeightShardId> none;
+        const std::vector<WeightShardId>& shards = step.compute()      ? step.compute()->weights
+                                                   : step.collective() ? step.collective()->weights
+                                                                       : none;
+        Json read;
+        for (WeightShardId id : shards) {
+            if (!id.valid()) continue;
+            const int64_t place = names.place(buffers[plan.weights[id.index()].buffer.index()]);
+            if (read.is_null() || std::find(read.begin(), read.end(), place) == read.end())
+                read.push_back(place);
+        }
+        reads.push_back(std::move(read));
+    }
+    return packed_list(reads);
+}
+
+// Of constants: which rows and columns of each weight are on which device, and which steps read
+// it. An exporter's names say neither its layer nor its operator.
 Json weights_json(const Plan& plan) {
     const std::vector<std::string> buffers = buffer_names(plan);
     Names names, dtypes;
+    std::map<WeightId, int> layer_of;  // of the first operator that has it
+    for (const importer::Op& op : plan.graph.ops)
+        for (WeightId w : op.weights) layer_of.try_emplace(w, op.layer);
+    Json layers = Json::array();
     // Shards of one weight together: neighbours differ little, and rows pack by runs.
     std::vector<std::pair<int64_t, const WeightShard*>> shards;
-    for (const WeightShard& w : plan.weights)
+    for (const WeightShard& w : plan.weights) {
         shards.emplace_back(names.place(buffers[w.buffer.index()]), &w);
+        if (shards.back().first == std::ssize(layers)) layers.push_back(layer_of.at(w.weight));
+    }
     std::stable_sort(shards.begin(), shards.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     Json rows = Json::array();
@@ -93,7 +121,14 @@ Json weights_json(const Plan& plan) {
                         {"bytes", plan.buffer(w.buffer).size},
                         {"dtype", dtypes.place(std::string(dtype_name(w.dtype)))}});
     }
-    return {{"names", names.json()}, {"rows", packed_rows(rows)}, {"dtypes", dtypes.json()}};
+    Json reads;
+    for (bool is_prefill : {false, true})
+        reads[is_prefill ? "prefill" : "decode"] = weight_reads(plan, is_prefill, buffers, names);
+    return {{"names", names.json()},
+            {"rows", packed_rows(rows)},
+            {"dtypes", dtypes.json()},
+            {"layers", packed_list(layers)},
+            {"reads", std::move(reads)}};
 }
 
 Json links_json(const Plan& plan, bool is_prefill) {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "planner/machine/device_names.h"
+#include "planner/plan/text_table.h"
 #include "tools/inspect/svg.h"
 
 namespace cleave::tools {
@@ -53,9 +55,9 @@ public:
         for (size_t i = 0; i < rows_.size(); ++i)
             row(svg, unit, rows_[i], kHead + kRow * static_cast<double>(i));
         svg.text(kLabel, height - 10,
-                 fmt::format("{}, {} stages. A colour: a stage. Above in a cell: the share of "
-                             "attention, below: of the MLP.",
-                             plan.graph.name, plan.stages.size()),
+                 fmt::format("{}, {}. A colour: a stage. Above in a cell: the share of attention, "
+                             "below: of the MLP.",
+                             plan.graph.name, count_text(std::ssize(plan.stages), "stage")),
                  "start", 11, "#5a6470");
         return svg.finish();
     }
@@ -112,11 +114,7 @@ private:
     }
 
     void row(SvgWriter& svg, double unit, const std::vector<DeviceId>& devices, double y) const {
-        const auto name = [&](DeviceId id) { return inspection_.plan->machine.device(id).name; };
-        svg.text(kLabel - 8, y + kRow / 2 + 4,
-                 devices.size() == 1 ? name(devices[0])
-                                     : fmt::format("{} .. {} ({})", name(devices.front()),
-                                                   name(devices.back()), devices.size()),
+        svg.text(kLabel - 8, y + kRow / 2 + 4, folded_names(inspection_.plan->machine, devices),
                  "end");
         for (const Cell& c : cells_[devices[0].index()]) cell(svg, unit, c, devices.size(), y);
     }

@@ -186,6 +186,11 @@ private:
                      fmt::format(" rx=\"{:.1f}\"", half * 0.3));
         const std::string& name = plan_.machine.device(id).name;
         const size_t open = name.rfind('['), close = name.find(']', open);
+        // Numbers alone do not tell models apart.
+        const std::string& model = plan_.machine.device(id).model;
+        const bool mixed = std::ranges::any_of(
+            plan_.machine.devices, [&](const DeviceInfo& d) { return d.model != model; });
+        if (mixed && size_ > 30) svg.text(p.x, p.y + size_ / 2 - 4, model, "middle", 8);
         svg.text(p.x, p.y + 4,
                  open != std::string::npos && close != std::string::npos
                      ? name.substr(open + 1, close - open - 1)

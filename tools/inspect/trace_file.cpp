@@ -72,9 +72,16 @@ private:
         if (text(facts, "model_digest") != plan_.graph_digest)
             throw UserError("--trace {}: it is a run of another model, {}; this plan is of {}",
                             path_, text(facts, "model"), plan_.graph.name);
-        json devices = json::array();
-        for (const DeviceInfo& d : plan_.machine.devices) devices.push_back(d.name);
-        if (const json& ran = member(facts, "devices"); ran != devices)
+        const auto names = [](const Machine& machine) {
+            json devices = json::array();
+            for (const DeviceInfo& d : machine.devices) devices.push_back(d.name);
+            return devices;
+        };
+        json devices = names(plan_.machine);
+        if (!plan_.copies.empty()) devices = json::array({devices});
+        for (const Machine& copy : plan_.copies) devices.push_back(names(copy));
+        const json& ran = facts.contains("replicas") ? facts["replicas"] : member(facts, "devices");
+        if (ran != devices)
             throw UserError("--trace {}: it is a run on other devices, {}; this plan is on {}",
                             path_, ran.dump(-1, ' ', false, json::error_handler_t::replace),
                             devices.dump(-1, ' ', false, json::error_handler_t::replace));
@@ -85,6 +92,13 @@ private:
                 path_);
     }
 
+    // Of one number in all replicas, whose passes are taken as those of one.
+    int32_t pass_of(int64_t number, int64_t replica) const {
+        const int64_t all = number * plan_.num_replicas() + replica;
+        if (all > INT32_MAX) damaged(fmt::format("there are more than {} passes", INT32_MAX));
+        return static_cast<int32_t>(all);
+    }
+
     void passes(const json& list) {
         if (!list.is_array()) damaged("\"passes\" is no list");
         constexpr int64_t kMost = int64_t{1} << 40;
@@ -93,7 +107,9 @@ private:
             if (phase != "prefill" && phase != "decode")
                 damaged("a pass is neither prefill nor decode");
             runtime::TracePass pass;
-            pass.number = static_cast<int32_t>(number(one, "pass", INT32_MAX));
+            const int64_t replica =
+                plan_.copies.empty() ? 0 : number(one, "replica", plan_.num_replicas() - 1);
+            pass.number = pass_of(number(one, "pass", INT32_MAX), replica);
             pass.is_prefill = phase == "prefill";
             pass.tokens = std::max<int64_t>(1, number(one, "tokens", kMost));
             pass.outputs = number(one, "outputs", kMost);
@@ -108,10 +124,11 @@ private:
         const json& args = member(event, "args");
         if (!args.is_object() || !args.contains("step")) return;
         runtime::TraceEvent one;
-        one.pass = static_cast<int32_t>(number(args, "pass", INT32_MAX));
+        one.pass = pass_of(number(args, "pass", INT32_MAX),
+                           number(event, "pid", plan_.num_replicas() - 1));
         const auto pass = is_prefill_.find(one.pass);
         if (pass == is_prefill_.end())
-            damaged(fmt::format("pass {} is not in \"passes\"", one.pass));
+            damaged(fmt::format("pass {} is not in \"passes\"", args["pass"].get<int64_t>()));
         one.is_prefill = pass->second;
         const Phase& phase = plan_.phase(one.is_prefill);
         one.step = StepId(number(args, "step", static_cast<int64_t>(phase.steps.size()) - 1));

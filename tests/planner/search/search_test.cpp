@@ -3,6 +3,7 @@
 // (Against brute force: brute_force_test.cpp.)
 #include "tests/support/test.h"
 
+#include <array>
 #include <cstdlib>
 #include <new>
 #include <set>
@@ -187,6 +188,33 @@ TEST_CASE("the largest batch that a refusal names fits, and one more does not", 
     REQUIRE_NOTHROW(plan_for(graph, "sim:a40[0-3]", workload));
     ++workload.batch;
     REQUIRE_THROWS_AS(plan_for(graph, "sim:a40[0-3]", workload), DoesNotFit);
+}
+
+TEST_CASE("where a plan has just room it is found, and a refusal always says what is lacking",
+          "[planner]") {
+    test::Drawer d(12);
+    int found = 0;
+    constexpr int kTried = 150;
+    for (int i = 0; i < kTried; ++i) {
+        INFO("plan " << i);
+        const models::Shape shape = d.model({.layers = 4, .head_dims = 8, .vocab = 300});
+        const auto graph = models::build_llama_graph(shape, shape.dtype);
+        const char* kind = d.one_of(std::array{"host", "sim:h100", "sim:a40"});
+        Machine machine = test::machine_of(fmt::format("{}[0-{}]", kind, d.pick(0, 5)));
+        Workload workload{.batch = d.pick(1, 6), .prompt_tokens = d.pick(1, 64)};
+        workload.context = workload.prompt_tokens + d.pick(0, 100);
+        const Plan loose = make_plan(graph, machine, workload, {});
+        for (size_t at = 0; at < machine.devices.size(); ++at)
+            machine.devices[at].memory_bytes = loose.memory[at].needed();
+        try {
+            make_plan(graph, machine, workload, {});
+            ++found;
+        } catch (const DoesNotFit& error) {
+            CHECK(std::ranges::any_of(error.devices(),
+                                      [](const Deficit& one) { return one.deficit_bytes > 0; }));
+        }
+    }
+    CHECK(found > kTried * 9 / 10);
 }
 
 TEST_CASE("each objective is best at what it is named for", "[planner]") {

@@ -339,6 +339,27 @@ def many(browser, page):
     quiet(browser, "many devices")
 
 
+def weights(browser, page):
+    """The weights of each layer, and the steps that read each, where an exporter's names say neither."""
+    browser.size(1400)
+    browser.media()
+    browser.open(page)
+    names = browser.value("[...weightRows.keys()]")
+    expect(sum("layers" not in n for n in names) > len(names) / 2, f"names of an exporter: {names[:5]}")
+    listed = []
+    for layer in browser.value("columns"):
+        browser.value(f"change({{layer: {layer}, step: null, value: null}})")
+        listed += browser.value("[...document.querySelectorAll('#panel h4')].filter(h => h.textContent === 'Weights')"
+                                ".flatMap(h => [...h.nextElementSibling.querySelectorAll('button')].map(b => b.textContent))")
+    equal(sorted(listed), sorted(names), "weights of all layers")
+    for name in names:
+        browser.value(f"change({{layer: null, value: {name!r}}})")
+        expect("Read by" in text(browser, "document.getElementById('panel')"), f"who reads {name}")
+        for phase in ("decode", "prefill"):
+            expect(browser.value(f"steps.{phase}.filter(selected).length") > 0, f"{phase}: no step reads {name}")
+    quiet(browser, "weights")
+
+
 def measured(browser, page):
     """What a run measured, under its prediction, and the difference."""
     browser.size(1400)

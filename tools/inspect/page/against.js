@@ -56,7 +56,7 @@ function drawAgainst() {
     at("against").hidden = false;
     const body = at("against-body"), a = headline(data), b = headline(other);
     if (data.difference) {
-        element("p", body, data.difference.answer).className = "ends";
+        element("p", body, data.difference.answer.replace(/^this plan/, "This plan")).className = "ends";
         for (const d of data.difference.asked) element("p", body, d.what + ": " + d.a + " → " + d.b, "dim");
     }
     const head = element("div", body, undefined, "two head");

@@ -73,7 +73,12 @@ for (const r of objects(extra.weights.rows)) {
     weightRows.get(name).push({device: deviceNames[r.device], rows: [r.row_begin, r.row_end], columns: [r.column_begin, r.column_end],
                                bytes: r.bytes, dtype: extra.weights.dtypes[r.dtype]});
 }
-const layerOfName = name => { const m = /(?:^|[./])(\d+)(?=[./]|$)/.exec(name); return m ? Number(m[1]) : null; };
+for (const phase of ["decode", "prefill"])
+    list(extra.weights.reads[phase]).forEach((read, i) => { if (read) steps[phase][i].weights = read.map(w => extra.weights.names[w]); });
+const usesWeight = (s, name) => s.weights !== undefined && s.weights.includes(name);
+// Of a weight its operator's, of a value that of the first step that makes it.
+const layerOf = new Map(list(extra.weights.layers).map((layer, i) => [extra.weights.names[i], layer]));
+for (const s of steps.decode) if (s.value && !layerOf.has(s.value)) layerOf.set(s.value, s.layer);
 
 // ---- Links: rate and load, by pair
 const linkOf = new Map();
@@ -128,8 +133,11 @@ const alikeDevices = groupBy(deviceNames, n => alikeKey(n) + "|" + plan.devices[
 
 // ---- Steps
 const kindOf = s => s.kind === "compute" ? s.implementation : s.kind === "transfer" ? "transfer" : s.op;
+// Of several linear launches of a layer each says which: "linear o_proj".
+const named = s => s.implementation.endsWith("linear") && s.operators && s.operators.length
+    ? s.implementation + " " + s.operators[s.operators.length - 1].split(".").pop() : s.implementation;
 function what(s) {
-    return s.kind === "compute" ? s.implementation
+    return s.kind === "compute" ? named(s)
          : s.kind === "transfer" ? "transfer (" + s.route + ")"
          : s.op + (s.epilogue.length ? " + " + s.epilogue.map(e => e.split(".").pop()).join(" + ") : "") +
            " (" + s.implementation + ", " + s.transport + ")";

@@ -141,7 +141,7 @@ function markGrid() {
     if (!s) return;
     const chosen = state.device === null ? null : String(deviceAt.get(state.device));
     const held = state.value === null ? null : new Set(holders(state.value).map(h => String(deviceAt.get(h.device))));
-    const layerOfValue = state.value === null ? null : layerOfName(state.value);
+    const layerOfValue = state.value === null ? null : layerOf.get(state.value) ?? null;
     for (const c of s.querySelectorAll("[data-devices]")) {
         const own = c.dataset.devices.split(" ");
         let off = chosen !== null && !own.includes(chosen);

@@ -79,7 +79,7 @@ function stepBox(s, b, lanes, laneWidth, boxHeight) {
     const step = b.s, x = b.first * laneWidth + 6, width = (b.last - b.first + 1) * laneWidth - 12;
     const g = svg("g", s, {class: "step " + step.kind, "data-step": step.id});
     svg("rect", g, {x, y: b.y, width, height: boxHeight, rx: step.kind === "compute" ? 4 : 14, style: "--kind:" + kindColours.get(kindOf(step))});
-    const most = Math.floor((width - 14) / 6.6), name = step.kind === "compute" ? step.implementation : what(step);
+    const most = Math.floor((width - 14) / 7.6), name = what(step);
     svg("text", g, {x: x + width / 2, y: b.y + 17, "text-anchor": "middle", class: "name"}, name.length > most ? name.slice(0, most - 1) + "…" : name);
     const lane = lanes[b.first], note = time(step.predicted_us) + ", " + (step.kind === "compute"
         ? bytes(step.bytes) + (lane.devices.length > 1 ? " each" : "") : bytes(step.link_bytes) + " moved");

@@ -72,13 +72,13 @@ function panelDevice(box, name) {
     drawExchanges(box, exchangesOf(s => s.devices.includes(name)), "Transfers and collectives");
 }
 function layersOfDevice(name) {
-    const whole = [], parts = [];
+    const whole = [], parts = [];  // numbers; words
     for (const s of sharesOf.get(name)) {
         const p = shareParts(s), text = runName(s.run).replace("layers ", "").replace("layer ", "");
         if (p.attention === null || p.mlp === null || p.weights !== undefined) parts.push(text + (p.weights !== undefined ? "" : p.mlp === null ? " attention" : " MLP"));
-        else whole.push(text);
+        else for (let l = s.run.first_layer; l <= s.run.last_layer; ++l) whole.push(l);
     }
-    return [...whole, ...parts].join(", ") || "none";
+    return [runsOf(whole), ...parts].filter(Boolean).join(", ") || "none";
 }
 function panelLayer(box, layer) {
     element("h3", box, layerWords(layer));
@@ -93,8 +93,8 @@ function panelLayer(box, layer) {
                 .map(e => e[0] + " " + share(e[1]) + " each").join("; ") || "no share", "dim");
         }
     }
-    const weights = [...weightRows.keys()].filter(n => layerOfName(n) === layer);
-    if (layer >= 0 && layer < numLayers && weights.length) {
+    const weights = [...weightRows.keys()].filter(n => layerOf.get(n) === layer);
+    if (weights.length) {
         element("h4", box, "Weights");
         const ul = element("ul", box);
         for (const n of weights.slice(0, 40)) {

@@ -80,9 +80,6 @@ function selected(s) {
     if (state.link !== null && !usesLink(s, ...linkEnds())) return false;
     return true;
 }
-// A weight's name begins with that of its operator.
-const usesWeight = (s, name) => weightRows.has(name) && s.operators !== undefined &&
-    s.operators.some(o => name.startsWith(o + ".") || name === o);
 const isSelecting = () => state.device !== null || state.layer !== null || state.value !== null || state.link !== null;
 
 // ---- The row of what is selected, each with a button that lets it go

@@ -29,14 +29,14 @@ function tile(value, name, note, title) {
 }
 function drawTiles() {
     const p = plan.predicted;
+    const full = tile("fits, " + share(needed(fullest) / Math.max(fullest.memory_bytes, 1)), "the fullest device",
+                      bytes(needed(fullest)) + " of " + bytes(fullest.memory_bytes) + ", " + fullest.name);
+    full.append(bar([["used", needed(fullest), "var(--mark)", ""]], fullest.memory_bytes, "memory of " + fullest.name));
     tile(p.tokens_per_second.toFixed(p.tokens_per_second < 100 ? 1 : 0) + " tokens/s", "speed, predicted",
          p.concurrency ? count(p.concurrency) + " users at once" : "batch " + count(w.batch));
     tile(time(p.decode_ms_per_token * 1e3), "decode, a pass", "a token of " + (w.batch === 1 ? "the sequence" : "each of " + count(w.batch) + " sequences"));
     if (p.ttft_ms !== undefined) tile(time(p.ttft_ms * 1e3), "time to first token", "of a user among " + count(p.concurrency));
-    else tile(time(p.prefill_ms * 1e3), "prefill", w.batch === 1 ? "a prompt of " + count(w.prompt_tokens) : count(w.batch) + " prompts of " + count(w.prompt_tokens));
-    const full = tile("fits, " + share(needed(fullest) / Math.max(fullest.memory_bytes, 1)), "memory, the fullest device",
-                      bytes(needed(fullest)) + " of " + bytes(fullest.memory_bytes) + ", " + fullest.name);
-    full.append(bar([["used", needed(fullest), "var(--mark)", ""]], fullest.memory_bytes, "memory of " + fullest.name));
+    else tile(time(p.prefill_ms * 1e3), "time to first token", w.batch === 1 ? "a prompt of " + count(w.prompt_tokens) : count(w.batch) + " prompts of " + count(w.prompt_tokens));
     if (pool !== null && extra.room)
         tile(plural(extra.room.max_sequences, "sequence"), "room at context " + count(w.context),
              count(extra.room.kv_tokens) + " tokens of KV" + (extra.room.sequences_bound ? "; ends on " + extra.room.sequences_bound : ""));
@@ -53,8 +53,8 @@ function roomSentences() {
     const context = room.positions > 0 && room.max_context > room.positions
         ? count(room.positions) + " tokens, the model's positions; memory would hold " + count(room.max_context)
         : count(room.max_context) + " tokens" + on(room.context_bound);
-    return ["At context " + count(w.context) + " " + plural(room.max_sequences, "sequence") + on(room.sequences_bound) + ".",
-            "With " + plural(w.batch, "sequence") + " a context of " + context + ".",
+    return ["For " + plural(room.max_sequences, "sequence") + " of " + count(w.context) + " tokens" + on(room.sequences_bound) + ".",
+            "Or for " + (w.batch === 1 ? "a context" : count(w.batch) + " contexts") + " of " + context + ".",
             "The KV cache has " + count(pool.tokens) + " tokens and could have " + count(room.kv_tokens) + "."];
 }
 

@@ -22,7 +22,7 @@ function lanesOfTimes(byDevice) {
 }
 function layerSpans(items) {
     const spans = new Map(), compute = items.filter(it => it.s.kind === "compute");
-    // An exchange may wait long before its layer begins.
+    // An exchange may wait long before its layer begins; it ends with it.
     for (const it of compute.length ? compute : items) {
         const key = it.s.layer + "/" + it.s.stage, span = spans.get(key);
         if (!span) spans.set(key, {layer: it.s.layer, stage: it.s.stage, start: it.start, end: it.end});
@@ -30,6 +30,10 @@ function layerSpans(items) {
             span.start = Math.min(span.start, it.start);
             span.end = Math.max(span.end, it.end);
         }
+    }
+    for (const it of items) {
+        const span = spans.get(it.s.layer + "/" + it.s.stage);
+        if (span) span.end = Math.max(span.end, it.end);
     }
     return [...spans.values()].sort((a, b) => a.start - b.start);
 }
@@ -119,7 +123,7 @@ function drawLane(t, g, pen, lane, y) {
         pen.fillRect(Math.max(left, drawnTo), y + 3, Math.max(right - Math.max(left, drawnTo), 0.8), laneTall - 6);
         if (right - left > 54 && on) {
             pen.fillStyle = "#fff";
-            const text = kindOf(it.s);
+            const text = it.s.kind === "compute" ? what(it.s) : kindOf(it.s);
             if (pen.measureText(text).width < right - left - 6) pen.fillText(text, left + 4, y + laneTall / 2);
         }
         if (t.marked && t.marked(it.s)) {
