@@ -137,11 +137,13 @@ private:
                               {"keys", pass.keys}});
         Json devices = Json::array();
         for (const planner::DeviceInfo& d : plan_.machine.devices) devices.push_back(d.name);
-        return {{"model", plan_.graph.name},
-                {"model_digest", plan_.graph_digest},
-                {"plan_digest", trace_digest(plan_)},
-                {"devices", std::move(devices)},
-                {"passes", std::move(passes)}};
+        Json all{{"model", plan_.graph.name},
+                 {"model_digest", plan_.graph_digest},
+                 {"plan_digest", trace_digest(plan_)},
+                 {"devices", std::move(devices)},
+                 {"passes", std::move(passes)}};
+        for (int64_t error : trace_.clock_errors_ns) all["clock_error_us"].push_back(us(error));
+        return all;
     }
 
     const Trace& trace_;
