@@ -37,19 +37,26 @@ namespace {
 // (vllm/distributed/device_communicators/custom_all_reduce.py, max_size).
 constexpr int64_t kLibraryBytes = int64_t{8} << 20;
 
+// Of cards of several hosts. Open MPI sends a smaller message without asking its receiver
+// (btl_tcp_eager_limit), and members that add in contributor order have the bits of one host. A
+// larger sum would pay for two copies through host memory, and for every payload at every member.
+constexpr int64_t kLibraryBytesBetweenHosts = int64_t{64} << 10;
+
 }  // namespace
 
 bool gathers_by_library(const LinkTable& links, std::span<const DeviceId> devices, bool is_rows) {
-    return is_rows && links.runs_here(devices) && !links.reach_each_other(devices) &&
-           links.has_vendor_library(devices);
+    return is_rows && links.runs_here(devices) && links.on_one_host(devices) &&
+           !links.reach_each_other(devices) && links.has_vendor_library(devices);
 }
 
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
                                  int64_t bytes, bool is_prefill, bool is_rows) {
     const bool runs_here = links.runs_here(group);
     const bool by_peers = runs_here && links.reach_each_other(group);
-    const bool by_library =
-        is_rows && links.has_vendor_library(group) && (!by_peers || bytes >= kLibraryBytes);
+    const int64_t least = by_peers                    ? kLibraryBytes
+                          : !links.on_one_host(group) ? kLibraryBytesBetweenHosts
+                                                      : 0;
+    const bool by_library = is_rows && links.has_vendor_library(group) && bytes >= least;
     CollectiveForm best;
     // Nothing waits for the host where the library sums; kernels of the members are faster for what
     // is small.

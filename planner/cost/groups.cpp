@@ -14,7 +14,8 @@ namespace cleave::planner {
 
 namespace {
 
-constexpr double kWorth = 1.05;  // more groups cost hand-overs, too
+constexpr double kWorth = 1.05;           // more groups cost hand-overs, too
+constexpr int64_t kMostBetweenHosts = 8;  // passes in flight (runtime/execute/pass.h)
 
 }  // namespace
 
@@ -32,6 +33,15 @@ PassTime pass_time_of(const Plan& plan, const PhaseTimes& times,
     for (const auto& [host, ns] : of_cores)
         pass.busiest_ns = std::max<int64_t>(pass.busiest_ns, std::llround(ns));
     return pass;
+}
+
+int64_t most_groups(const Plan& plan) {
+    const auto stages = static_cast<int64_t>(plan.stages.size());
+    const std::vector<DeviceInfo>& devices = plan.machine.devices;
+    const bool several = std::any_of(devices.begin(), devices.end(), [&](const DeviceInfo& d) {
+        return d.host != devices.front().host && d.kind != DeviceKind::kSim;
+    });
+    return several && stages > 1 ? std::max(stages, kMostBetweenHosts) : stages;
 }
 
 int64_t round_ns(int64_t live, int64_t groups, const std::function<PassTime(int64_t)>& pass_time) {
@@ -52,11 +62,11 @@ int64_t best_groups(int64_t live, int64_t most,
 }
 
 int64_t groups_in_flight(const Plan& plan, int64_t live, int64_t threads, int64_t cores) {
-    const auto stages = static_cast<int64_t>(plan.stages.size());
-    if (stages <= 1) return 1;
+    const int64_t most = most_groups(plan);
+    if (most <= 1) return 1;
     const Analysis analysis = analyse(plan.graph);
     const std::vector<int64_t> shares = core_shares(plan, threads);
-    return best_groups(live, stages, [&](int64_t sequences) {
+    return best_groups(live, most, [&](int64_t sequences) {
         return pass_time_of(plan, decode_times(analysis, plan, sequences), shares,
                             std::max<int64_t>(1, cores));
     });

@@ -3,8 +3,8 @@
 // group is in a stage of a pipeline, another one may be in the next; but each pass of a smaller
 // group reads all weights again. With g groups of live / g sequences all of them get a token in
 // max(time of a pass, g * time of the busiest device): decode that waits for memory gains nothing
-// from more groups, decode that waits for arithmetic or for keys does. At most a group a stage: a
-// device runs its steps in order.
+// from more groups, decode that waits for arithmetic or for keys does. On one host at most a group
+// a stage: a device runs its steps in order. Between hosts groups are under way, too.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,10 @@ struct PassTime {
 // Of simulated times, where devices on the host's cores have `threads` of its `cores` each.
 PassTime pass_time_of(const Plan& plan, const PhaseTimes& times,
                       const std::vector<int64_t>& threads, int64_t cores);
+
+// As many as may be worth having: the plan's stages, or what a run on several hosts keeps in
+// flight.
+int64_t most_groups(const Plan& plan);
 
 // Until `groups` groups of `live` sequences in all have a token each.
 int64_t round_ns(int64_t live, int64_t groups, const std::function<PassTime(int64_t)>& pass_time);

@@ -7,6 +7,7 @@
 // What launches cost: launch_costs.h.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "planner/analysis/work.h"
@@ -56,6 +57,11 @@ public:
 
     // How many hosts have some of them.
     int64_t num_nodes(std::span<const DeviceId> devices) const;
+    bool on_one_host(std::span<const DeviceId> devices) const {
+        return std::ranges::all_of(devices, [&](DeviceId d) {
+            return node_[d.index()] == node_[devices.front().index()];
+        });
+    }
     // Whether a vendor's library sums over several nodes: catalogue GPUs of one vendor, not all of
     // one host, that a fabric joins.
     bool sums_over_nodes(std::span<const DeviceId> group) const;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
-#include <utility>
+#include <tuple>
 
 #include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
@@ -40,12 +40,12 @@ bool reach_each_other(const Machine& machine, std::span<const DeviceId> group) {
 }
 
 bool has_vendor_library(const Machine& machine, std::span<const DeviceId> group) {
-    std::set<std::pair<std::string, int>> cards;
+    std::set<std::tuple<std::string, std::string, int>> cards;
     for (DeviceId id : group) {
         const DeviceInfo &d = machine.device(id), &first = machine.device(group.front());
         if (!is_card(d.kind) || d.collectives.empty() || d.kind != first.kind ||
-            d.host != first.host || d.collectives != first.collectives ||
-            !cards.emplace(d.identity, d.index).second)
+            d.collectives != first.collectives ||
+            !cards.emplace(d.host, d.identity, d.index).second)
             return false;
     }
     return group.size() > 1;

@@ -34,8 +34,8 @@ inline int64_t peer_signal_bytes(const Machine& machine) {
 // Whether kernels of each of `group` reach the memory of all others: GPUs of one kind and vendor
 // with links that say so.
 bool reach_each_other(const Machine& machine, std::span<const DeviceId> group);
-// Whether the vendor's library of collectives takes the group: cards of one vendor and machine that
-// have it, each of them once.
+// Whether the vendor's library of collectives takes the group: cards of one vendor, of one host or
+// of several, that have the same one, each of them once.
 bool has_vendor_library(const Machine& machine, std::span<const DeviceId> group);
 
 // Whether kernels carry the step out, over the members' memory.

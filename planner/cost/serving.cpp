@@ -26,9 +26,7 @@ Serving serving_of(const Plan& plan, const PhaseTimes& prefill, int64_t prompt_n
         return time_of(sequences == w.batch ? PhaseTimes{p.decode_ns_per_token, p.decode_busy_ns}
                                             : decode(sequences));
     };
-    const int64_t most = has_virtual_stages(plan)
-                             ? 1
-                             : std::min<int64_t>(w.batch, static_cast<int64_t>(plan.stages.size()));
+    const int64_t most = has_virtual_stages(plan) ? 1 : std::min(w.batch, most_groups(plan));
     Serving serving{w.batch, 1, round_ns(w.batch, 1, pass_time), 0};
     for (int64_t g = 2; g <= most; g = g < kEachGroup || g == most ? g + 1 : std::min(2 * g, most))
         if (const int64_t ns = round_ns(w.batch, g, pass_time); ns < serving.tpot_ns) {

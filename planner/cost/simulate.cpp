@@ -118,8 +118,13 @@ private:
 
     void finish(int step) {
         ended_[static_cast<size_t>(step)] = std::llround(now_);
+        // A transfer between hosts is under way while both of its devices work on other passes.
+        const bool on_the_way = phase_.steps[static_cast<size_t>(step)].transfer() &&
+                                !links_.on_one_host(members_[step]) &&
+                                links_.runs_here(members_[step]);
+        const int64_t idle = on_the_way ? fixed_ns_[static_cast<size_t>(step)] : 0;
         for (DeviceId d : members_[step]) {
-            busy_[d.index()] += std::llround(now_) - started_[step];
+            busy_[d.index()] += std::llround(now_) - started_[step] - idle;
             ++head_[d.index()];
         }
         std::vector<DeviceId> members = members_[step];
@@ -272,6 +277,22 @@ private:
     LaunchCosts::Time last_;
 };
 
+// Rank 0 of a run on several hosts, which has the first device, says to the others that a pass
+// begins, and hears from the output device's which tokens it gave. Where the first stage is rank
+// 0's, the others know long before their turn.
+int64_t messages_ns(const Plan& plan, const LinkTable& links) {
+    const DeviceId first(0);
+    const auto way = [&](DeviceId from, DeviceId to) {
+        const DeviceId both[] = {from, to};
+        return links.on_one_host(both) || !links.runs_here(both) ? 0
+                                                                 : links.transfer_ns(from, to, 0);
+    };
+    if (plan.stages.empty() || !plan.output_device.valid()) return 0;
+    int64_t begins = 0;
+    for (DeviceId d : plan.stages.front().devices) begins = std::max(begins, way(first, d));
+    return begins + way(plan.output_device, first);
+}
+
 // All passes of the prompts, of the workload that `times` has. Chunks follow each other through the
 // stages: after the first, one leaves in the busiest stage's time. A device with several stages
 // ends its part of a chunk before it begins the next one, and others wait for it.
@@ -286,6 +307,7 @@ PhaseTimes prefill_times(const Plan& plan, Phase& phase, const Workload& workloa
         each = std::max(each, Simulation(plan, phase, links, fixed, 2).run() - all.whole_ns);
     all.whole_ns += (passes - 1) * each;
     for (int64_t& busy : all.busy_ns) busy *= passes;
+    all.whole_ns += messages_ns(plan, links);
     return all;
 }
 
@@ -305,7 +327,7 @@ PhaseTimes decode_times(const Analysis& analysis, const Plan& plan, const LinkTa
     Phase phase = plan.decode;
     StepTimes times(analysis, plan, workload, links);
     Simulation decode(plan, phase, links, times.predict(phase, false));
-    const int64_t whole = decode.run();
+    const int64_t whole = decode.run() + messages_ns(plan, links);
     return {whole, decode.busy()};
 }
 
@@ -332,7 +354,7 @@ void simulate(const Analysis& analysis, Plan& plan) {
     const PhaseTimes prefill = prefill_times(plan, plan.prefill, plan.workload, links, times);
     p.prefill_ns = prefill.whole_ns;
     Simulation decode(plan, plan.decode, links, times.predict(plan.decode, false));
-    p.decode_ns_per_token = decode.run();
+    p.decode_ns_per_token = decode.run() + messages_ns(plan, links);
     p.decode_busy_ns = decode.busy();
     const ObjectiveRow& objective = row_of(plan.options.objective);
     if (objective.serves) {

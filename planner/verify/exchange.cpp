@@ -86,8 +86,8 @@ void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
     }
 }
 
-// Of cards that are here: the library joins cards of one vendor, each once, and sums rows or sends
-// blocks of them. Simulated ones have any library.
+// Of cards that are here: the library joins cards of one vendor, each once, and sums rows or, on
+// one host, sends blocks of them. Simulated ones have any library.
 void PhaseWalk::check_vendor(const Collective& c) {
     const Machine& machine = plan_.machine;
     std::set<DeviceId> devices(c.group.begin(), c.group.end());
@@ -108,11 +108,14 @@ void PhaseWalk::check_vendor(const Collective& c) {
         for (DeviceId b : devices) {
             const DeviceInfo& other = machine.device(b);
             if (a >= b) continue;
-            if (one.kind != other.kind || one.host != other.host ||
-                one.collectives != other.collectives)
+            if (one.kind != other.kind || one.collectives != other.collectives)
                 fail("exchange-vendor", "{} and {} have no library in common", device_name(a),
                      device_name(b));
-            else if (one.index == other.index && one.identity == other.identity)
+            else if (one.host != other.host && c.op != CollectiveOp::kAllReduce)
+                fail("exchange-vendor", "{} and {} are of two hosts, where the library sums alone",
+                     device_name(a), device_name(b));
+            else if (one.host == other.host && one.index == other.index &&
+                     one.identity == other.identity)
                 fail("exchange-vendor", "{} and {} are one card, which no library takes twice",
                      device_name(a), device_name(b));
         }

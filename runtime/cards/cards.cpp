@@ -11,6 +11,7 @@
 #include "planner/machine/catalogue.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/errors.h"
+#include "runtime/hosts/job.h"
 
 namespace cleave::runtime {
 
@@ -171,7 +172,9 @@ planner::DeviceInfo RealGpus::describe(const planner::DeviceSpec& spec) const {
     d.identity = identity_of(driver, facts);
     d.pci = facts.pci;
     d.index = ordinal;
-    if (driver.count() > 1) d.collectives = collectives_name(drivers_, spec.kind);
+    // A card alone has others to exchange with on other hosts only.
+    if (driver.count() > 1 || is_launched_by_mpi())
+        d.collectives = collectives_name(drivers_, spec.kind);
     d.memory_bytes = facts.memory_bytes;
     // Its context is the process's own; what others hold cannot be had either.
     d.reserved_bytes =

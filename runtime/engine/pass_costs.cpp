@@ -156,8 +156,7 @@ int64_t PassCosts::best_groups(int64_t sequences, int64_t past) {
         }
         return time;
     };
-    auto stages = static_cast<int64_t>(plan_.stages.size());
-    return planner::best_groups(sequences, stages, pass_time);
+    return planner::best_groups(sequences, planner::most_groups(plan_), pass_time);
 }
 
 int64_t PassCosts::tokens_within(double ms) {

@@ -23,11 +23,13 @@ public:
     VendorAllReduce(const CommunicationContext& context, const Collective& step)
         : group_(step.group) {
         for (size_t m = 0; m < group_.size(); ++m) {
-            ranks_.push_back(&context.vendor_groups->rank(group_, group_[m]));
+            const bool here = !context.ranks || context.ranks->here(group_[m]);
+            ranks_.push_back(here ? &context.vendor_groups->rank(group_, group_[m]) : nullptr);
             outputs_.push_back(context.arenas.view(context.phase, step.outputs[m]));
             sources_.push_back(0);
             launches_.push_back(context.launches[group_[m].index()]);
-            CLEAVE_CHECK(launches_.back().size() == (step.epilogue_inputs.empty() ? 0u : 1u))
+            CLEAVE_CHECK(launches_.back().size() ==
+                         (here && !step.epilogue_inputs.empty() ? 1u : 0u))
                 << context.label << " on " << context.plan.machine.device(group_[m]).name;
         }
         for (PlacedId id : step.contributions) {
@@ -68,7 +70,7 @@ public:
 
 private:
     std::vector<DeviceId> group_;
-    std::vector<CollectiveRank*> ranks_;  // by member, as all below
+    std::vector<CollectiveRank*> ranks_;  // by member, as all below; null of other processes
     std::vector<PlacedView> outputs_;
     std::vector<DeviceAddress> sources_;  // 0: none
     std::vector<std::vector<BoundLaunch*>> launches_;

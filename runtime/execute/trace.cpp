@@ -174,6 +174,8 @@ Json facts(std::span<const ReplicaTrace> replicas) {
                {"plan_digest", trace_digest(plan)},
                {"devices", device_names(plan)},
                {"passes", std::move(passes)}};
+    for (int64_t error : replicas.front().trace->clock_errors_ns)
+        facts["clock_error_us"].push_back(us(error));
     if (replicas.size() > 1)
         for (const ReplicaTrace& one : replicas)
             facts["replicas"].push_back(device_names(*one.plan));

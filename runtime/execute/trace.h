@@ -37,6 +37,8 @@ TracePass size_of_pass(int32_t number, const Batch& batch);
 struct Trace {
     std::vector<TraceEvent> events;  // by device, then time
     std::vector<TracePass> passes;   // by number
+    // Of a run on several hosts, by rank: its times, by rank 0's clock, are off by this at most.
+    std::vector<int64_t> clock_errors_ns = {};
 };
 
 class PredictedPasses;
@@ -45,7 +47,8 @@ class PredictedPasses;
 // it makes, its bytes at its pass's size, with `predicted` its predicted time; "received_bytes"
 // came. Flows go from a transfer's source to its destination, and from the member of a collective
 // that came last to those that waited for it. Decode steps that a card's captured graphs stop at
-// have "captured": false. "otherData" has the plan's digest and the size of each pass.
+// have "captured": false. "otherData" has the plan's digest, the size of each pass, and of a run on
+// several hosts by rank what its clock may be off from rank 0's ("clock_error_us").
 std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan,
                               PredictedPasses* predicted = nullptr);
 

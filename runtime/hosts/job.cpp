@@ -211,7 +211,7 @@ void HostJob::look_around() {
                 return false;
         return true;
     };
-    job.changed.wait_for(lock, std::chrono::milliseconds(300), [&] { return all() || job.failed; });
+    job.changed.wait_for(lock, job.options.answer, [&] { return all() || job.failed; });
     std::string silent;
     for (int r = 0; r < job.size; ++r)
         if (!job.answered[static_cast<size_t>(r)] && !job.left[static_cast<size_t>(r)])

@@ -41,6 +41,7 @@ enum class Message : uint8_t {
     kCommand,  // of rank 0: what the others do next
     kPass,     // of rank 0: a batch
     kResult,   // to rank 0: a pass's tokens or logits
+    kLibrary,  // the id of a communicator that the receiver's cards join
     kFailed,   // why the sender's run has failed
     kLeaves,   // the last one of a rank
 };
@@ -51,6 +52,7 @@ struct JobOptions {
     std::chrono::milliseconds alive{1000};   // between two signs of life
     std::chrono::milliseconds silent{5000};  // a rank that gave none for so long is lost
     std::chrono::seconds join{60};           // all ranks have joined
+    std::chrono::milliseconds answer{300};   // of a rank that is asked for a sign of life
 };
 
 class HostJob {
@@ -117,8 +119,8 @@ public:
     bool has_lost_rank() const;
 
     // Of a rank that mpirun ends, which does so to all once one has died: whether all others live,
-    // each asked now. One that has not answered within 0.3 s becomes the run's failure. Ranks that
-    // are ended with this one answer, too.
+    // each asked now. One that has not answered in time (JobOptions::answer) becomes the run's
+    // failure. Ranks that are ended with this one answer, too.
     void look_around();
 
     // Bytes that this rank sent: payloads of steps, and all other messages.

@@ -10,6 +10,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "runtime/base/short_sleeps.h"
@@ -225,8 +226,8 @@ struct HostJob::Impl {
             }
             // In the order of their coming: the next is looked for once this one is whole.
             int state = 0;
-            while ((state = test(r)) == 0 && still_there(r.peer)) {
-            }
+            while ((state = test(r)) == 0 && still_there(r.peer))
+                std::this_thread::sleep_for(kBusy);
             if (state > 0) deliver(r);
             requests.pop_back();
         }

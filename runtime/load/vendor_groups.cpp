@@ -23,9 +23,24 @@ namespace {
 void give_access(const std::vector<DeviceId>& group,
                  std::span<const std::unique_ptr<Device>> devices) {
     for (DeviceId a : group)
-        for (DeviceId b : group)
-            if (a != b && devices[a.index()]->supports_peer_copy(*devices[b.index()]))
-                devices[a.index()]->enable_peer_access(*devices[b.index()]);
+        for (DeviceId b : group) {
+            Device *one = devices[a.index()].get(), *other = devices[b.index()].get();
+            if (one && other && a != b && one->supports_peer_copy(*other))
+                one->enable_peer_access(*other);
+        }
+}
+
+// By MPI from the rank of the group's first card to all others that have one of its cards.
+std::string common_id(const CollectiveLibrary& library, const Machine& machine,
+                      const std::vector<DeviceId>& members, const DeviceRanks& ranks) {
+    const int maker = ranks.rank(members.front());
+    if (!ranks.here(members.front())) return ranks.job->receive(maker, Message::kLibrary);
+    std::string id = library.new_id(machine.device(members.front()).name);
+    std::set<int> others;
+    for (DeviceId member : members)
+        if (!ranks.here(member)) others.insert(ranks.rank(member));
+    for (int other : others) ranks.job->send(other, Message::kLibrary, id);
+    return id;
 }
 
 std::vector<DeviceId> in_order(std::vector<DeviceId> devices) {
@@ -70,17 +85,17 @@ void together(CollectiveGroup& group, const std::vector<Device*>& members,
 }  // namespace
 
 VendorGroups::VendorGroups(const Plan& plan, Drivers& drivers,
-                           std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
+                           std::span<const std::unique_ptr<Device>> devices,
+                           const DeviceRanks& ranks, const Arenas& arenas,
                            const CollectiveOptions& options) {
     find_groups(plan, arenas);
-    std::erase_if(groups_, [&](const auto& group) {  // those of other hosts
-        return !devices[group.second.members.front().index()];
-    });
+    for (auto& [ids, joined] : groups_)
+        for (size_t m = 0; m < joined.members.size(); ++m)
+            if (devices[joined.members[m].index()]) joined.here.push_back(m);
+    std::erase_if(groups_, [&](const auto& group) { return group.second.here.empty(); });
     if (groups_.empty()) return;
     for (const auto& [ids, joined] : groups_) {
         const planner::DeviceInfo& first = plan.machine.device(joined.members.front());
-        auto& library = libraries_[first.kind];
-        if (library) continue;
         const FoundCollectives& found = drivers.collectives(first.kind);
         if (!found.library)
             throw UserError(
@@ -88,14 +103,26 @@ VendorGroups::VendorGroups(const Plan& plan, Drivers& drivers,
                 "no such library is found here: {}; install it, or make the plan anew on "
                 "this machine",
                 first.collectives, first.name, found.reason);
-        library = found.library;
+        if (joined.here.size() < joined.members.size() &&
+            !first.collectives.ends_with(" " + found.library->version()))
+            throw UserError(
+                "the plan was made with {}, by which {} exchanges values with cards of other "
+                "hosts, "
+                "and {} is of version {} here; install one version on all hosts, or make the plan "
+                "anew on them",
+                first.collectives, first.name, found.library->library(), found.library->version());
+        libraries_[first.kind] = found.library;
     }
     LibraryAccount account(plan, devices);
     try {
-        for (auto& [ids, joined] : groups_) open(plan, devices, options, joined);
+        for (auto& [ids, joined] : groups_) open(plan, devices, ranks, options, joined);
         for (auto& [ids, joined] : groups_) rehearse(devices, arenas, options, joined);
     } catch (const CollectiveError& failure) {
+        abort();
         account.rethrow(failure);
+    } catch (...) {
+        abort();  // other hosts may never come to the end of what they began
+        throw;
     }
     account.close();
     memory_ = account.memory();
@@ -133,29 +160,33 @@ void VendorGroups::find_groups(const Plan& plan, const Arenas& arenas) {
 }
 
 void VendorGroups::open(const Plan& plan, std::span<const std::unique_ptr<Device>> devices,
-                        const CollectiveOptions& options, Joined& joined) const {
+                        const DeviceRanks& ranks, const CollectiveOptions& options,
+                        Joined& joined) const {
     const auto& library = libraries_.at(plan.machine.device(joined.members.front()).kind);
     give_access(joined.members, devices);
     std::vector<CollectiveMember> members;
-    for (DeviceId id : joined.members) {
+    for (size_t m : joined.here) {
+        const DeviceId id = joined.members[m];
         DeviceStream* stream = devices[id.index()]->stream();
         const planner::DeviceInfo& info = plan.machine.device(id);
         CLEAVE_CHECK(stream) << info.name << " has no stream for " << library->library();
         members.push_back({info.name, fmt::format("{} {}", info.identity, info.index),
-                           [stream] { stream->make_current(); }, stream->native_stream()});
+                           [stream] { stream->make_current(); }, stream->native_stream(),
+                           static_cast<int>(m)});
     }
-    joined.group = library->connect(members, options);
+    joined.group = library->join(members, static_cast<int>(joined.members.size()),
+                                 common_id(*library, plan.machine, joined.members, ranks), options);
 }
 
 // All zeros, so that every word that is read is a number.
 void VendorGroups::rehearse(std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
                             const CollectiveOptions& options, Joined& joined) {
     std::vector<Device*> members;
-    for (DeviceId id : joined.members) members.push_back(devices[id.index()].get());
-    together(*joined.group, members, options, [&](size_t m) {
-        const DeviceId self = joined.members[m];
-        Device& device = *members[m];
-        CollectiveRank& rank = joined.group->rank(static_cast<int>(m));
+    for (size_t m : joined.here) members.push_back(devices[joined.members[m].index()].get());
+    together(*joined.group, members, options, [&](size_t h) {
+        const DeviceId self = joined.members[joined.here[h]];
+        Device& device = *members[h];
+        CollectiveRank& rank = joined.group->rank(static_cast<int>(joined.here[h]));
         for (const std::optional<Sum>* sum : {&joined.largest, &joined.smallest}) {
             if (!*sum) continue;
             const DeviceAddress values = (*sum)->values.at(self);

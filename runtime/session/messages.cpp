@@ -129,7 +129,7 @@ PassResult decode_result(const std::string& bytes) {
 std::string encode(const RankReport& report) {
     Writer w;
     for (int64_t number : {report.transferred_bytes, report.loaded_bytes, report.payload_bytes,
-                           report.message_bytes, report.now_ns})
+                           report.message_bytes})
         w.put(number);
     w.put(static_cast<int64_t>(report.peak_memory.size()));
     for (const auto& [device, bytes] : report.peak_memory) {
@@ -144,7 +144,7 @@ RankReport decode_report(const std::string& bytes) {
     Reader r(bytes);
     RankReport report;
     for (int64_t* number : {&report.transferred_bytes, &report.loaded_bytes, &report.payload_bytes,
-                            &report.message_bytes, &report.now_ns})
+                            &report.message_bytes})
         *number = r.take<int64_t>();
     const auto devices = r.take<int64_t>();
     for (int64_t d = 0; d < devices; ++d) {
@@ -154,6 +154,19 @@ RankReport decode_report(const std::string& bytes) {
     report.events = r.take_list<TraceEvent>();
     r.end();
     return report;
+}
+
+std::string encode_time(int64_t now_ns) {
+    Writer w;
+    w.put(now_ns);
+    return w.bytes;
+}
+
+int64_t decode_time(const std::string& bytes) {
+    Reader r(bytes);
+    const auto now_ns = r.take<int64_t>();
+    r.end();
+    return now_ns;
 }
 
 std::string encode_busy(const std::vector<std::optional<double>>& seconds) {

@@ -14,8 +14,8 @@
 namespace cleave::runtime {
 
 // Of rank 0 to the others while a session is open: the next pass, or what they have done so far,
-// or its end.
-enum class SessionCall : uint8_t { kPass, kReport, kEnd };
+// or the time by their clocks, or its end.
+enum class SessionCall : uint8_t { kPass, kReport, kTime, kEnd };
 
 struct SessionMessage {
     SessionCall call = SessionCall::kEnd;
@@ -34,10 +34,13 @@ struct RankReport {
     int64_t payload_bytes = 0, message_bytes = 0;              // that it sent to other ranks
     std::vector<std::pair<std::string, int64_t>> peak_memory;  // by device
     std::vector<TraceEvent> events;
-    int64_t now_ns = 0;  // on the clock of the events
 };
 std::string encode(const RankReport& report);
 RankReport decode_report(const std::string& bytes);
+
+// An answer to kTime: on the clock of the sender's events.
+std::string encode_time(int64_t now_ns);
+int64_t decode_time(const std::string& bytes);
 
 // Seconds of work by device of the plan, of those that have any (Session::busy_seconds). The
 // second puts them in their places of `all`, which it makes as long as it has to be; a device that

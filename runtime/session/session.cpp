@@ -2,6 +2,7 @@
 #include "runtime/session/session.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "runtime/cards/open_devices.h"
 #include "runtime/device/bounded_waits.h"
 #include "runtime/execute/executor.h"
+#include "runtime/hosts/clock_offset.h"
 #include "runtime/load/arenas.h"
 #include "runtime/load/residency.h"
 #include "runtime/load/upload.h"
@@ -59,6 +61,8 @@ struct Session::Impl {
     Loading loading;
     int64_t payload_bytes_before = 0, message_bytes_before = 0;
     std::deque<std::pair<Ticket, PassResults>> asked;  // of rank 0: passes not taken
+    mutable std::vector<RankReport>
+        reported;  // of rank 0: since the last pass; empty: not asked yet
     mutable Trace trace;
 
     bool leads() const { return job && job->rank() == 0; }
@@ -100,18 +104,23 @@ struct Session::Impl {
         }
     }
 
-    void load(const SessionOptions& options) {
-        {
-            std::deque<BoundedWaits> bounded;
-            for (auto& device : devices)
-                if (device)
-                    bounded.emplace_back(*device, "clearing its memory", options.watchdog_seconds,
-                                         options.cancel);
-            arenas = std::make_unique<Arenas>(plan, devices);
-        }
+    void allocate(const SessionOptions& options) {
+        std::deque<BoundedWaits> bounded;
+        for (auto& device : devices)
+            if (device)
+                bounded.emplace_back(*device, "clearing its memory", options.watchdog_seconds,
+                                     options.cancel);
+        arenas = std::make_unique<Arenas>(plan, devices);
+    }
+
+    // Cards of several hosts wait for one another here: what one refuses ends the run at once.
+    void join(const SessionOptions& options) {
         vendor_groups = std::make_unique<VendorGroups>(
-            plan, drivers, devices, *arenas,
+            plan, drivers, devices, ranks, *arenas,
             CollectiveOptions{options.watchdog_seconds, options.cancel});
+    }
+
+    void load(const SessionOptions& options) {
         const auto before = std::chrono::steady_clock::now();
         loading.bytes = upload_weights(
             plan, *arenas, devices,
@@ -159,6 +168,7 @@ struct Session::Impl {
     }
 
     Ticket submit(Batch batch, PassResults wanted) {
+        reported.clear();
         if (leads()) {
             check_batch(batch, plan.workload);
             job->send_others(Message::kPass,
@@ -202,29 +212,56 @@ struct Session::Impl {
                 report.peak_memory.emplace_back(device->info().name,
                                                 device->peak_allocated_bytes());
         report.events = executor->trace().events;
-        report.now_ns = executor->now_ns();
         if (!job) return report;
         report.payload_bytes = job->payload_bytes() - payload_bytes_before;
         report.message_bytes = job->message_bytes() - message_bytes_before;
         return report;
     }
 
-    // By rank. The others' times as this rank's clock has them: a message there and back takes as
-    // long both ways.
-    std::vector<RankReport> reports() const {
-        std::vector<RankReport> all{own_report()};
-        for (int r = 1; leads() && r < job->size(); ++r) {
-            const int64_t before = executor->now_ns();
-            job->send(r, Message::kPass, encode(SessionMessage{SessionCall::kReport, {}, {}}));
-            RankReport report = decode_report(job->receive(r, Message::kResult));
-            const int64_t ahead = report.now_ns - (before + executor->now_ns()) / 2;
-            for (TraceEvent& event : report.events) {
-                event.start_ns -= ahead;
-                event.end_ns -= ahead;
-            }
-            all.push_back(std::move(report));
+    std::string ask(int rank, SessionCall call) const {
+        job->send(rank, Message::kPass, encode(SessionMessage{call, {}, {}}));
+        return job->receive(rank, Message::kResult);
+    }
+
+    ClockOffset clock_of(int rank) const {
+        std::array<ClockReading, 5> readings;
+        for (ClockReading& reading : readings) {
+            reading.left_ns = executor->now_ns();
+            reading.other_ns = decode_time(ask(rank, SessionCall::kTime));
+            reading.came_ns = executor->now_ns();
         }
-        return all;
+        return clock_offset(readings);
+    }
+
+    // By rank.
+    const std::vector<RankReport>& reports() const {
+        if (leads() && !reported.empty()) return reported;
+        reported.clear();
+        reported.push_back(own_report());
+        for (int r = 1; leads() && r < job->size(); ++r)
+            reported.push_back(decode_report(ask(r, SessionCall::kReport)));
+        return reported;
+    }
+
+    // Of all ranks, by this one's clock.
+    void gather_trace() const {
+        trace = {{}, executor->trace().passes, {0}};
+        const std::vector<RankReport>& all = reports();
+        for (size_t r = 0; r < all.size(); ++r) {
+            const size_t first = trace.events.size();
+            trace.events.insert(trace.events.end(), all[r].events.begin(), all[r].events.end());
+            if (r == 0) continue;
+            const ClockOffset clock =
+                all[r].events.empty() ? ClockOffset() : clock_of(static_cast<int>(r));
+            trace.clock_errors_ns.push_back(clock.error_ns);
+            for (size_t e = first; e < trace.events.size(); ++e) {
+                trace.events[e].start_ns -= clock.ahead_ns;
+                trace.events[e].end_ns -= clock.ahead_ns;
+            }
+        }
+        // By device, then time.
+        std::stable_sort(trace.events.begin(), trace.events.end(),
+                         [](const auto& a, const auto& b) { return a.device < b.device; });
     }
 };
 
@@ -239,8 +276,10 @@ Session::Session(Plan& plan, const SessionOptions& options) {
     impl_->together([&] { impl_->open(options); });
     impl_->together([&] {
         impl_->compile(plan, options);
-        impl_->load(options);
+        impl_->allocate(options);
     });
+    impl_->guarded([&] { impl_->join(options); });
+    impl_->together([&] { impl_->load(options); });
     impl_->start(options);
 }
 
@@ -270,7 +309,10 @@ void Session::follow() {
             }
             while (in_flight() > 0) impl_->take();
             if (message.call == SessionCall::kEnd) return;
-            impl_->job->send(0, Message::kResult, encode(impl_->own_report()));
+            impl_->job->send(0, Message::kResult,
+                             message.call == SessionCall::kTime
+                                 ? encode_time(impl_->executor->now_ns())
+                                 : encode(impl_->own_report()));
         }
     });
 }
@@ -323,14 +365,7 @@ std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {
 
 const Trace& Session::trace() const {
     if (!impl_->leads()) return impl_->executor->trace();
-    impl_->trace.events.clear();
-    impl_->trace.passes = impl_->executor->trace().passes;
-    for (const RankReport& report : impl_->reports())
-        impl_->trace.events.insert(impl_->trace.events.end(), report.events.begin(),
-                                   report.events.end());
-    // By device, then time.
-    std::stable_sort(impl_->trace.events.begin(), impl_->trace.events.end(),
-                     [](const auto& a, const auto& b) { return a.device < b.device; });
+    impl_->gather_trace();
     return impl_->trace;
 }
 

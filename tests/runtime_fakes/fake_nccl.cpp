@@ -78,7 +78,7 @@ std::condition_variable changed;
 std::vector<std::string> call_log;
 std::string log_text, last_error, failing;
 std::map<std::string, int> call_counts;
-int fail_after = 0, fail_code = 0, opening_polls = 2, late_error = 0;
+int fail_after = 0, fail_code = 0, opening_polls = 2, late_error = 0, ids = 0;
 int (*current_device)() = nullptr;
 int (*take_memory)(int device, int64_t bytes) = nullptr;
 int64_t bytes_to_open = 0, bytes_to_connect = 0;
@@ -206,6 +206,15 @@ void run_messages(Rank* rank, const std::vector<Part>& parts) {
             changed.wait(lock, [&] { return rank->aborted || sent[i].taken; });
 }
 
+// Whether a rank of the clique has not come yet, maybe from another process. A thread of the
+// library's own opens a rank: its failure comes later, and the others go on waiting for it.
+bool lacks_ranks(const Clique& clique) {
+    return clique.ranks.size() < clique.size ||
+           std::any_of(
+               clique.ranks.begin(), clique.ranks.end(),
+               [](const Rank* rank) { return rank->error != ncclSuccess; });
+}
+
 ncclResult_t submit(const char* call, ncclComm_t communicator, cudaStream_t stream, Part part) {
     std::unique_lock lock(mutex);
     auto* rank = reinterpret_cast<Rank*>(communicator);
@@ -214,7 +223,8 @@ ncclResult_t submit(const char* call, ncclComm_t communicator, cudaStream_t stre
                                std::to_string(rank->clique->size) + ", " +
                                std::to_string(part.count);
     if (const ncclResult_t code = note(call, detail)) return code;
-    if (rank->aborted || rank->polls > 0 || !stream || current_device() != rank->device)
+    if (rank->aborted || rank->polls > 0 || lacks_ranks(*rank->clique) || !stream ||
+        current_device() != rank->device)
         return kInvalidUsage;
     auto* on = reinterpret_cast<cleave::fake::WorkQueue*>(stream);
     auto at = std::find_if(pending.begin(), pending.end(),
@@ -227,15 +237,10 @@ ncclResult_t submit(const char* call, ncclComm_t communicator, cudaStream_t stre
     return ncclGroupEnd();
 }
 
-// All ranks of a clique came in one group, or those that are missing are waited for.
 ncclResult_t open_ranks() {
     for (Rank* rank : opening) {
         const Clique& clique = *rank->clique;
-        rank->polls = clique.ranks.size() == clique.size ? opening_polls : 1 << 30;
-        // A thread of the library's own opens the rank: its failure comes later, and the others go
-        // on waiting for it.
-        for (const Rank* other : clique.ranks)
-            if (other->error) rank->polls = 1 << 30;
+        rank->polls = opening_polls;
         for (const Rank* other : clique.ranks)
             if (other != rank && other->device == rank->device) {
                 last_error = "Duplicate GPU detected : rank " + std::to_string(rank->rank) +
@@ -272,7 +277,7 @@ const char* ncclGetErrorString(ncclResult_t code) {
 const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     const std::lock_guard lock(mutex);
-    std::snprintf(id->internal, sizeof id->internal, "clique %zu", cliques.size());
+    std::snprintf(id->internal, sizeof id->internal, "clique %d", ++ids);
     return note("ncclGetUniqueId");
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int rank,
@@ -297,10 +302,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error)
     const std::lock_guard lock(mutex);
     auto* rank = reinterpret_cast<Rank*>(communicator);
     if (ranks.count(rank) == 0) return kInvalidArgument;
-    *error = late_error          ? late_error
-             : rank->error       ? rank->error
-             : rank->polls-- > 0 ? ncclInProgress
-                                 : ncclSuccess;
+    const bool waits = lacks_ranks(*rank->clique) || rank->polls-- > 0;
+    *error = late_error    ? late_error
+             : rank->error ? rank->error
+             : waits       ? ncclInProgress
+                           : ncclSuccess;
     return note("ncclCommGetAsyncError");
 }
 ncclResult_t ncclCommFinalize(ncclComm_t communicator) {

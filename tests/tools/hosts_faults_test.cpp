@@ -202,7 +202,7 @@ TEST_CASE("a full disk on one rank costs its kept kernels, and on rank 0 what it
                                             "OMPI_ALLOW_RUN_AS_ROOT=1",
                                             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
                                             "timeout",
-                                            "120",
+                                            "600",
                                             "mpirun",
                                             "--oversubscribe",
                                             "--bind-to",

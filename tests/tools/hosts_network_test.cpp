@@ -2,6 +2,7 @@
 // Two hosts with a network of their own between them (tests/two_hosts): what goes over the wire,
 // and what happens when the wire breaks. Real MPI over TCP; no speed is shown.
 #include <array>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -38,7 +39,7 @@ Json json_of(const CommandResult& result) {
 constexpr const char* kCut = R"script(
 dir=$1 where=$2 script=$3
 shift 3
-timeout 60 "$script" mpirun "$dir" -np 2 --host a,b bash -c 'exec "$@" 2> "$0/err.$OMPI_COMM_WORLD_RANK"' "$dir" "$@" \
+timeout 600 "$script" mpirun "$dir" -np 2 --host a,b bash -c 'exec "$@" 2> "$0/err.$OMPI_COMM_WORLD_RANK"' "$dir" "$@" \
     > "$dir/out" 2> "$dir/err" < /dev/null &
 mpirun=$!
 until [[ $(stat -c %s "$dir/out" 2>/dev/null || echo 0) -gt 40 ]]; do kill -0 $mpirun || break; sleep 0.02; done
@@ -116,10 +117,8 @@ TEST_CASE("where the network breaks, both ways or one way, both hosts say so and
 }
 
 TEST_CASE("a network with 100 ms of delay is slow, and no error", "[tools]") {
-    if (const std::string why = TwoHosts::absent(); !why.empty()) CLEAVE_SKIP(why);
-    if (!std::filesystem::exists("/dev/net/tun"))
-        CLEAVE_SKIP("no /dev/net/tun to delay packets by");
-    const TwoHosts hosts({CLEAVE_TEST_RELAY, "100000"});
+    if (const std::string why = TwoHosts::no_delay(); !why.empty()) CLEAVE_SKIP(why);
+    const TwoHosts hosts(100'000);
     const std::string model = bundled_model().string();
     const Json alone =
         json_of(run_program(cleave_run(model, "6") + Words{"--devices", "host[0-1]", "--pp", "2"}));
@@ -130,13 +129,46 @@ TEST_CASE("a network with 100 ms of delay is slow, and no error", "[tools]") {
     CHECK(slow["decode_ms_per_token"] >= 200.0);
 }
 
+TEST_CASE("a trace has the steps of both hosts by one clock: nothing comes before it was sent",
+          "[tools]") {
+    if (const std::string why = TwoHosts::no_delay(); !why.empty()) CLEAVE_SKIP(why);
+    constexpr int kDelayUs = 20'000;
+    const TwoHosts hosts(kDelayUs);
+    const std::string file = hosts.dir() + "/trace.json";
+    json_of(hosts.run(cleave_run(bundled_model().string(), "3") +
+                      Words{"--devices", "host[0]@a,host[0]@b", "--tp", "2", "--trace", file}));
+    const Json trace = Json::parse(read_file(file));
+    const double error = trace["otherData"]["clock_error_us"].at(1);
+    REQUIRE(error >= kDelayUs);
+    // Each message took that long at least, and so did both ways by which the clocks were compared:
+    // the offset cannot be off by more than what is left of its error.
+    const double least = kDelayUs - (error - kDelayUs);
+    INFO("clocks within " << error << " us");
+    std::map<std::pair<int, int>, std::array<Json, 2>> exchanges;  // pass, step; by device
+    for (const Json& event : trace["traceEvents"])
+        if (event["ph"] == "X" && event["cat"] == "collective")
+            exchanges[{event["args"]["pass"].get<int>(), event["args"]["step"].get<int>()}]
+                     [event["tid"].get<size_t>()] = event;
+    size_t seen = 0;
+    for (const auto& [step, sides] : exchanges)
+        for (const size_t from : {0, 1}) {
+            const Json &sent = sides[from], &came = sides[1 - from];
+            // A gather has one receiver.
+            if (sent.is_null() || came.is_null() || came["args"]["received_bytes"] == 0) continue;
+            ++seen;
+            CHECK(came["ts"].get<double>() + came["dur"].get<double>() >=
+                  sent["ts"].get<double>() + least);
+        }
+    CHECK(seen > 20);
+}
+
 TEST_CASE("two jobs on the same two hosts do not meet", "[tools]") {
     if (const std::string why = TwoHosts::absent(); !why.empty()) CLEAVE_SKIP(why);
     const TwoHosts hosts;
     const std::string model = bundled_model().string();
     const CommandResult both = run_program(
         Words{"bash", "-c",
-              "dir=$0 script=$1; shift; for job in 1 2; do timeout 120 \"$script\" mpirun \"$dir\" "
+              "dir=$0 script=$1; shift; for job in 1 2; do timeout 600 \"$script\" mpirun \"$dir\" "
               "-np 2 --host a,b \"${@:2}\" > \"$dir/out.$job\" & jobs[job]=$!; done; "
               "wait ${jobs[1]} && wait ${jobs[2]}",
               hosts.dir(), TwoHosts::script(), "-"} +
@@ -153,7 +185,7 @@ TEST_CASE("two jobs on the same two hosts do not meet", "[tools]") {
 TEST_CASE("a host that is not there ends mpirun with its name", "[tools]") {
     if (const std::string why = TwoHosts::absent(); !why.empty()) CLEAVE_SKIP(why);
     const TwoHosts hosts;
-    const CommandResult result = run_program(Words{"timeout", "60", TwoHosts::script(), "mpirun",
+    const CommandResult result = run_program(Words{"timeout", "600", TwoHosts::script(), "mpirun",
                                                    hosts.dir(), "-np", "2", "--host", "a,c"} +
                                              cleave_run(bundled_model().string(), "2") +
                                              Words{"--devices", "host[0]@a,host[0]@c"});

@@ -52,7 +52,8 @@ def main():
     parser.add_argument("cleave")
     parser.add_argument("relay")
     parser.add_argument("--shape", default="llama-110m")
-    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--rows", default="tokens,groups")
     parser.add_argument("--rounds", type=int, default=1)
     flags = parser.parse_args()
@@ -87,10 +88,13 @@ def main():
         speeds = {}
         for delay in (0, 10000):
             with Hosts(flags.relay, delay, "1gbit") as hosts:
-                served = hosts.json(flags.cleave, "run", model, *devices, "--pp", "2", "--batch", "32", *short,
-                                    "--serve-trace", f"rate=1000,prompt=8,output={flags.tokens},requests=32", "--json")
-                speeds[delay] = served["measured"]["tokens_per_second"]
-                print(f"32 sequences on pp 2, {delay / 1000:.0f} ms: {speeds[delay]:.1f} tokens/s", flush=True)
+                users = flags.sequences
+                served = hosts.json(flags.cleave, "run", model, *devices, "--pp", "2", "--batch", str(users), *short,
+                                    "--serve-trace", f"rate=10000,prompt=8,output={flags.tokens},requests={users}",
+                                    "--json")["measured"]
+                speeds[delay] = served["tokens_per_second"]
+                print(f"{users} sequences on pp 2, {delay / 1000:.0f} ms: {speeds[delay]:.1f} tokens/s, "
+                      f"{served['groups_in_flight']} groups in flight", flush=True)
         print(f"with 10 ms {speeds[10000] / speeds[0]:.2f} of the speed without (goal 0.8)")
 
 

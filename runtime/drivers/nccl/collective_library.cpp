@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -225,13 +226,12 @@ private:
 class NcclGroup final : public CollectiveGroup {
 public:
     NcclGroup(std::shared_ptr<const NcclFunctions> lib, std::span<const CollectiveMember> members,
-              const CollectiveOptions& options)
-        : lib_(std::move(lib)) {
+              int ranks, const std::string& id, const CollectiveOptions& options)
+        : lib_(std::move(lib)), size_(ranks) {
         for (const CollectiveMember& member : members)
-            ranks_.push_back(std::make_unique<NcclRank>(lib_, member, options,
-                                                        static_cast<int>(members.size())));
+            ranks_.push_back(std::make_unique<NcclRank>(lib_, member, options, ranks));
         try {
-            open();
+            open(id);
         } catch (...) {
             abort();
             throw;
@@ -249,35 +249,39 @@ public:
     NcclGroup(const NcclGroup&) = delete;
     NcclGroup& operator=(const NcclGroup&) = delete;
 
-    int size() const override { return static_cast<int>(ranks_.size()); }
-    CollectiveRank& rank(int rank) override { return *ranks_[static_cast<size_t>(rank)]; }
+    int size() const override { return size_; }
+    CollectiveRank& rank(int rank) override {
+        const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& mine) {
+            return mine->member().rank == rank;
+        });
+        CLEAVE_CHECK(found != ranks_.end()) << "rank " << rank << " of another process";
+        return **found;
+    }
     void abort() noexcept override {
         aborted_ = true;
         for (auto& rank : ranks_) rank->abort();
     }
 
 private:
-    // One thread opens the communicators of all ranks, as a group: each waits for the others (NCCL
-    // user guide, "Management Of Multiple GPUs From One Thread").
-    void open() {
-        const std::string& first = ranks_.front()->member().device;
+    // One thread opens the communicators of all ranks that this process has, as a group: each waits
+    // for all others (NCCL user guide, "Management Of Multiple GPUs From One Thread").
+    void open(const std::string& bytes) {
         ncclUniqueId id{};
-        if (const ncclResult_t code = lib_->call.ncclGetUniqueId(&id))
-            lib_->fail("ncclGetUniqueId", code, nullptr, first);
+        CLEAVE_CHECK(bytes.size() == sizeof id) << "an id of " << bytes.size() << " bytes";
+        std::memcpy(&id, bytes.data(), sizeof id);
         together(
-            [&](NcclRank& rank, int r) {
+            [&](NcclRank& rank) {
                 ncclConfig_t config;
-                return lib_->call.ncclCommInitRankConfig(&rank.communicator(), size(), id, r,
-                                                         &config);
+                return lib_->call.ncclCommInitRankConfig(&rank.communicator(), size(), id,
+                                                         rank.member().rank, &config);
             },
             "ncclCommInitRankConfig");
     }
 
     // What the ranks still do is finished first, together; then each gives back its own.
     void close() {
-        together(
-            [&](NcclRank& rank, int) { return lib_->call.ncclCommFinalize(rank.communicator()); },
-            "ncclCommFinalize");
+        together([&](NcclRank& rank) { return lib_->call.ncclCommFinalize(rank.communicator()); },
+                 "ncclCommFinalize");
         for (auto& rank : ranks_) {
             rank->member().make_current();
             const ncclComm_t communicator = std::exchange(rank->communicator(), nullptr);
@@ -292,15 +296,15 @@ private:
         if (const ncclResult_t code = lib_->call.ncclGroupStart())
             lib_->fail("ncclGroupStart", code, nullptr, first);
         std::exception_ptr failure;
-        for (int r = 0; r < size() && !failure; ++r) {
-            NcclRank& rank = *ranks_[static_cast<size_t>(r)];
+        for (auto& rank : ranks_) {
             try {
-                rank.member().make_current();
-                const ncclResult_t code = call(rank, r);
+                rank->member().make_current();
+                const ncclResult_t code = call(*rank);
                 if (code != ncclSuccess && code != ncclInProgress)
-                    lib_->fail(function, code, nullptr, rank.member().device);
+                    lib_->fail(function, code, nullptr, rank->member().device);
             } catch (...) {
                 failure = std::current_exception();
+                break;
             }
         }
         const ncclResult_t ended = lib_->call.ncclGroupEnd();
@@ -329,7 +333,8 @@ private:
     }
 
     std::shared_ptr<const NcclFunctions> lib_;
-    std::vector<std::unique_ptr<NcclRank>> ranks_;
+    int size_;
+    std::vector<std::unique_ptr<NcclRank>> ranks_;  // of this process
     std::atomic<bool> aborted_{false};
 };
 
@@ -345,8 +350,16 @@ public:
     const std::string& library() const override { return lib_->library.name(); }
     std::string version() const override { return version_; }
 
-    std::unique_ptr<CollectiveGroup> connect(std::span<const CollectiveMember> members,
-                                             const CollectiveOptions& options) const override {
+    std::string new_id(const std::string& device) const override {
+        ncclUniqueId id{};
+        if (const ncclResult_t code = lib_->call.ncclGetUniqueId(&id))
+            lib_->fail("ncclGetUniqueId", code, nullptr, device);
+        return {id.internal, sizeof id.internal};
+    }
+
+    std::unique_ptr<CollectiveGroup> join(std::span<const CollectiveMember> members, int ranks,
+                                          const std::string& id,
+                                          const CollectiveOptions& options) const override {
         CLEAVE_CHECK(!members.empty()) << "a group of no devices";
         std::map<std::string, std::string> cards;
         for (const CollectiveMember& member : members) {
@@ -357,7 +370,7 @@ public:
                     "machine, which then gives them another way to exchange values",
                     other->second, member.device, lib_->library.name());
         }
-        return std::make_unique<NcclGroup>(lib_, members, options);
+        return std::make_unique<NcclGroup>(lib_, members, ranks, id, options);
     }
 
 private:
@@ -366,6 +379,14 @@ private:
 };
 
 }  // namespace
+
+std::unique_ptr<CollectiveGroup> CollectiveLibrary::connect(
+    std::span<const CollectiveMember> members, const CollectiveOptions& options) const {
+    CLEAVE_CHECK(!members.empty()) << "a group of no devices";
+    std::vector<CollectiveMember> numbered(members.begin(), members.end());
+    for (size_t r = 0; r < numbered.size(); ++r) numbered[r].rank = static_cast<int>(r);
+    return join(numbered, static_cast<int>(numbered.size()), new_id(numbered[0].device), options);
+}
 
 // Major * 10000 + minor * 100 + patch, from 2.9 on.
 std::string collectives_version(const DynamicLibrary& library) {

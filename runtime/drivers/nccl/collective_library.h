@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA's NCCL and AMD's RCCL, opened at run time: one class for both, as they have the same
-// functions. A group of devices of one process, each on a card of its own, becomes a communicator a
-// device; operations are put on the device's stream and nothing waits for them on the host.
+// functions. A group of devices, each on a card of its own, becomes a communicator a device; those
+// that other processes have join it by its id. Operations are put on the device's stream and
+// nothing waits for them on the host.
 //
 // Errors: DeviceError with the call, the library's error and the device. Communicators do not
 // block: what takes the library longer is polled, within a time limit and until the user
@@ -50,6 +51,7 @@ struct CollectiveMember {
     std::string card;                    // differs from card to card; the library refuses one twice
     std::function<void()> make_current;  // its context becomes the calling thread's
     void* stream = nullptr;              // CUstream or hipStream_t
+    int rank = 0;                        // its number in the communicator
 };
 
 struct CollectiveOptions {
@@ -89,8 +91,8 @@ class CollectiveGroup {
 public:
     virtual ~CollectiveGroup() =
         default;  // waits for the library to finish, within the limit; never throws
-    virtual int size() const = 0;
-    virtual CollectiveRank& rank(int rank) = 0;
+    virtual int size() const = 0;                // in all processes
+    virtual CollectiveRank& rank(int rank) = 0;  // one of this process
     // Every rank's running operation ends undone and its next one throws.
     virtual void abort() noexcept = 0;
 };
@@ -100,9 +102,17 @@ public:
     virtual ~CollectiveLibrary() = default;
     virtual const std::string& library() const = 0;  // the file that was opened
     virtual std::string version() const = 0;         // "2.28.9"
-    // Rank r is members[r]. Called by one thread for all of them.
-    virtual std::unique_ptr<CollectiveGroup> connect(std::span<const CollectiveMember> members,
-                                                     const CollectiveOptions& options) const = 0;
+    // What the members of one communicator know it by. Made where `device` is, which the others
+    // reach by the network that NCCL_SOCKET_IFNAME names.
+    virtual std::string new_id(const std::string& device) const = 0;
+    // `members`, all of this process, join the communicator of `ranks` members with that id; waits
+    // for the others, which join it meanwhile. Called by one thread for all of them.
+    virtual std::unique_ptr<CollectiveGroup> join(std::span<const CollectiveMember> members,
+                                                  int ranks, const std::string& id,
+                                                  const CollectiveOptions& options) const = 0;
+    // A communicator of this process alone: rank r is members[r].
+    std::unique_ptr<CollectiveGroup> connect(std::span<const CollectiveMember> members,
+                                             const CollectiveOptions& options) const;
 };
 
 // The library, or why there is none: every name tried, the symbol that is missing, its error.

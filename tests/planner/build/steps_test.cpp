@@ -457,7 +457,7 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     const std::vector<std::function<void(DeviceInfo&)>> changes{
         [](DeviceInfo& d) { d.collectives.clear(); },
         [](DeviceInfo& d) { d.collectives = "NCCL 2.30.0"; },
-        [](DeviceInfo& d) { d.kind = DeviceKind::kHip; }, [](DeviceInfo& d) { d.host = "another"; },
+        [](DeviceInfo& d) { d.kind = DeviceKind::kHip; },
         [](DeviceInfo& d) { d.identity = "GPU-0", d.index = 0; }};
     for (size_t i = 0; i < changes.size(); ++i) {
         INFO(i);
@@ -507,6 +507,48 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     CHECK_FALSE(gathered(apart, false));
     CHECK_FALSE(gathered(near));  // by kernels over each other's memory
     CHECK_FALSE(gathered(simulated));
+}
+
+TEST_CASE(
+    "cards of several hosts sum 64 KiB and more by the vendor's library, and gather without it",
+    "[planner]") {
+    const std::vector<DeviceId> group{DeviceId(0), DeviceId(1), DeviceId(2)};
+    Machine machine = cards_apart(3);
+    DeviceInfo& abroad = machine.devices[2];
+    abroad.host = "another";
+    // Each host numbers its own cards, and addresses on its buses.
+    abroad.index = machine.devices[0].index;
+    abroad.identity = machine.devices[0].identity;
+    for (Link& l : machine.links)
+        if (machine.device(l.from).host != machine.device(l.to).host)
+            l = {l.from, l.to, LinkKind::kNetwork, 10'000'000'000, 10'000};
+    const LinkTable links(machine);
+    CHECK(choose_all_reduce(links, group, (64 << 10) - 4, true).form != SumForm::kRing);
+    CHECK(choose_all_reduce(links, group, 64 << 10, true).form == SumForm::kRing);
+    CHECK(choose_all_reduce(links, group, 64 << 10, false).form == SumForm::kRing);
+    CHECK_FALSE(gathers_by_library(links, group, true));
+    // Cards of one host among them keep to what they had.
+    CHECK(choose_all_reduce(links, std::span(group).first(2), 1 << 10, true).form ==
+          SumForm::kRing);
+
+    const Graph graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
+    const Plan plan = make_plan(graph, machine, {.prompt_tokens = 300, .context = 400},
+                                {.tensor_parallel = 3, .pipeline_stages = 1});
+    CHECK(find_violations(plan).empty());
+    for (const bool is_prefill : {true, false})
+        for (const Step& s : plan.phase(is_prefill).steps)
+            if (const Collective* c = s.collective())
+                CHECK((c->path == Path::kVendor) ==
+                      (is_prefill && c->op == CollectiveOp::kAllReduce));
+    for (size_t d = 0; d < 3; ++d) CHECK(plan.memory[d].collectives > 0);
+    Plan gathers = plan;
+    for (Step& s : gathers.decode.steps)
+        if (auto* c = std::get_if<Collective>(&s.action); c && c->op == CollectiveOp::kAllGather)
+            c->path = Path::kVendor;
+    CHECK(breaks_rule(gathers, "exchange-vendor"));
+    Plan twice = plan;
+    twice.machine.devices[2].host = twice.machine.devices[0].host;
+    CHECK(breaks_rule(twice, "exchange-vendor"));
 }
 
 TEST_CASE("what lacks memory is told by its memory, and what fits but for a grid by the grid",

@@ -43,8 +43,22 @@ struct Pipeline {
     }
 };
 
-Plan plan_of(const char* devices, int tp, int pp) {
+Machine machine_of(const char* devices) {
     const HostFacts facts{2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, ""};
+    return build_machine(parse_devices(devices), facts);
+}
+
+// A core on each of two hosts.
+Machine two_hosts(int64_t latency_ns) {
+    Machine machine = machine_of("host[0-1]");
+    for (DeviceInfo& device : machine.devices) device.memory_domain = -1;
+    machine.devices[1].host = "b";
+    for (Link& link : machine.links)
+        link = {link.from, link.to, LinkKind::kNetwork, 125'000'000, latency_ns};
+    return machine;
+}
+
+Plan plan_of(const Machine& machine, int tp, int pp) {
     Workload workload;
     workload.batch = 64;
     workload.context = 128;
@@ -53,8 +67,9 @@ Plan plan_of(const char* devices, int tp, int pp) {
     options.tensor_parallel = tp;
     options.pipeline_stages = pp;
     return make_plan(models::build_llama_graph(*models::find_shape("llama-110m"), DType::kF32),
-                     build_machine(parse_devices(devices), facts), workload, options);
+                     machine, workload, options);
 }
+Plan plan_of(const char* devices, int tp, int pp) { return plan_of(machine_of(devices), tp, pp); }
 
 }  // namespace
 
@@ -108,4 +123,29 @@ TEST_CASE("a pipeline has several groups where decode computes, and one where it
     // Stages that have all cores each leave none for another group, nor does one stage.
     CHECK(groups_in_flight(two, 64, 2, 2) == 1);
     CHECK(groups_in_flight(plan_of("host[0-1]", 2, 1), 64, 1, 2) == 1);
+}
+
+TEST_CASE(
+    "between hosts a token pays for each way, and the devices work while others are under way",
+    "[planner]") {
+    constexpr int64_t kWay = 100'000'000;
+    const Plan near = plan_of(two_hosts(0), 1, 2), far = plan_of(two_hosts(kWay), 1, 2);
+    const auto more = [](int64_t one, int64_t other) {
+        return static_cast<double>(one - other) / kWay;
+    };
+    // To the second stage, and the token back.
+    CHECK(more(far.prediction.decode_ns_per_token, near.prediction.decode_ns_per_token) ==
+          Approx(2).margin(1e-3));
+    for (size_t d = 0; d < 2; ++d)
+        CHECK(more(far.prediction.decode_busy_ns[d], near.prediction.decode_busy_ns[d]) ==
+              Approx(0).margin(1e-3));
+    CHECK(groups_in_flight(near, 64, 1, 1) <= 2);
+    CHECK(groups_in_flight(far, 64, 1, 1) > 2);
+    // Of tensors split over both each sum is a way, and the word that a pass begins is one.
+    const Plan split = plan_of(two_hosts(kWay), 2, 1), quick = plan_of(two_hosts(0), 2, 1);
+    int64_t exchanges = 0;
+    for (const Step& step : split.decode.steps) exchanges += step.collective() ? 1 : 0;
+    CHECK(more(split.prediction.decode_ns_per_token, quick.prediction.decode_ns_per_token) ==
+          Approx(static_cast<double>(exchanges + 1)).margin(1e-2));
+    CHECK(groups_in_flight(split, 64, 1, 1) == 1);
 }

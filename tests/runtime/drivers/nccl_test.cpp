@@ -4,6 +4,7 @@
 // on a machine without a GPU.
 #include <dlfcn.h>
 
+#include <array>
 #include <cstdlib>
 #include <thread>
 
@@ -160,6 +161,31 @@ TEST_CASE("one rank alone is a group too", "[runtime]") {
         rank.all_reduce(address(&value), address(&sum), 1, DType::kF32);
     });
     CHECK(sum == 7);
+}
+
+TEST_CASE("ranks that join by one id, each from a process of its own, are one communicator",
+          "[runtime]") {
+    FakeNccl fake;
+    const auto library = fake.open().library;
+    const std::string id = library->new_id("cuda[0]");
+    CHECK(id.size() == 128);
+    std::array<float, 2> values{3, 4};
+    std::vector<std::thread> processes;
+    for (int r = 0; r < 2; ++r)
+        processes.emplace_back([&, r] {
+            const CollectiveMember mine{fmt::format("cuda[0]@{}", r), "card 0",
+                                        [r] { device_of_thread = r; }, &fake.stream(r), r};
+            auto group = library->join(std::span(&mine, 1), 2, id, {});
+            const DeviceAddress value = address(&values[static_cast<size_t>(r)]);
+            group->rank(r).all_reduce(value, value, 1, DType::kF32);
+            fake.stream(r).finish();
+            if (group->size() != 2) values.fill(0);
+        });
+    for (std::thread& process : processes) process.join();
+    CHECK(values == std::array<float, 2>{7, 7});
+    CHECK(fake.calls("ncclGetUniqueId") == 1);
+    CHECK(fake.calls("ncclCommDestroy") == 2);
+    CHECK(fake.alive() == 0);
 }
 
 TEST_CASE("a card that stands twice in a group is refused, by Cleave and by the library",

@@ -17,21 +17,25 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-JobOptions options_of(const std::string& build, CancelToken* cancel = nullptr) {
-    return {build, cancel, std::chrono::milliseconds(5), std::chrono::milliseconds(500),
-            std::chrono::seconds(10)};
+// Nobody takes a rank for lost that only waits for a core, but where a rank shall be lost.
+constexpr std::chrono::minutes kNever{10};
+constexpr std::chrono::seconds kSoon{3};
+
+JobOptions options_of(const std::string& build, std::chrono::milliseconds silent = kNever,
+                      CancelToken* cancel = nullptr) {
+    return {build, cancel, std::chrono::milliseconds(5), silent, kNever, kSoon};
 }
 
 // Does `work` as every rank of a run, each on a thread; by rank what it threw.
 Words as_ranks(FakeMpi& mpi, int ranks, const std::function<void(HostJob&)>& work,
-               const Words& builds = {}) {
+               std::chrono::milliseconds silent = kNever, const Words& builds = {}) {
     Words errors(static_cast<size_t>(ranks));
     std::vector<std::thread> threads;
     for (int r = 0; r < ranks; ++r)
         threads.emplace_back([&, r] {
             const auto at = static_cast<size_t>(r);
             try {
-                HostJob job(mpi.table(r), options_of(builds.empty() ? "one" : builds[at]));
+                HostJob job(mpi.table(r), options_of(builds.empty() ? "one" : builds[at], silent));
                 try {
                     work(job);
                 } catch (const Error& error) {
@@ -108,7 +112,7 @@ TEST_CASE("ranks of one host go by their numbers, and ranks of two builds do not
           }) == Words(3));
     CHECK(hosts == Words{"0", "1", "b"});
     FakeMpi other({"a", "b"});
-    for (const std::string& error : as_ranks(other, 2, [](HostJob&) {}, {"one", "two"}))
+    for (const std::string& error : as_ranks(other, 2, [](HostJob&) {}, kNever, {"one", "two"}))
         CHECK_THAT(error, Contains("need one build of Cleave"));
 }
 
@@ -136,12 +140,15 @@ TEST_CASE("a rank that is silent, fails or sends another length than a step's en
     for (const Case& c : cases) {
         FakeMpi mpi({"a", "b", "c"});
         std::byte room[4];
-        const Words errors = as_ranks(mpi, 3, [&](HostJob& job) {
-            job.vote("");  // all have met, and know one another's names
-            if (job.rank() == 1) return c.of_rank_1(mpi, job);
-            if (job.rank() == 0) job.receive_payload(1, 0, room, [] {});
-            job.receive(1, Message::kPass);
-        });
+        const Words errors = as_ranks(
+            mpi, 3,
+            [&](HostJob& job) {
+                job.vote("");  // all have met, and know one another's names
+                if (job.rank() == 1) return c.of_rank_1(mpi, job);
+                if (job.rank() == 0) job.receive_payload(1, 0, room, [] {});
+                job.receive(1, Message::kPass);
+            },
+            kSoon);
         CHECK_THAT(errors[0], Contains(c.said));
         CHECK_THAT(errors[2], Contains(c.said));
         CHECK(!errors[1].empty());
@@ -150,40 +157,49 @@ TEST_CASE("a rank that is silent, fails or sends another length than a step's en
 
 TEST_CASE("an error of MPI is said with the rank that was to be reached", "[runtime]") {
     FakeMpi mpi({"a", "b"});
-    const Words errors = as_ranks(mpi, 2, [&](HostJob& job) {
-        if (job.rank() == 0) mpi.fail_sends(0, 7);
-        job.receive(1 - job.rank(), Message::kPass);
-    });
+    const Words errors = as_ranks(
+        mpi, 2,
+        [&](HostJob& job) {
+            if (job.rank() == 0) mpi.fail_sends(0, 7);
+            job.receive(1 - job.rank(), Message::kPass);
+        },
+        kSoon);
     CHECK_THAT(errors[0], Contains("could not be sent to rank 1 (b): error 7"));
     CHECK_THAT(errors[1], Contains("rank 0 (a) gave no sign of life"));
 }
 
 TEST_CASE("MPI that would end the process tells why, and is not come back to", "[runtime]") {
     FakeMpi mpi({"a", "b"});
-    const Words errors = as_ranks(mpi, 2, [&](HostJob& job) {
-        job.vote("");
-        if (job.rank() == 0) mpi.end(0);
-        job.receive(1 - job.rank(), Message::kPass);
-    });
+    const Words errors = as_ranks(
+        mpi, 2,
+        [&](HostJob& job) {
+            job.vote("");
+            if (job.rank() == 0) mpi.end(0);
+            job.receive(1 - job.rank(), Message::kPass);
+        },
+        kSoon);
     CHECK_THAT(errors[0], Contains("the connection to rank 1 (b) broke"));
     CHECK_THAT(errors[1], Contains("rank 0 (a) gave no sign of life"));
 }
 
 TEST_CASE("ranks that mpirun ends find out which one of them has died", "[runtime]") {
     FakeMpi mpi({"a", "b", "c"});
-    const Words errors = as_ranks(mpi, 3, [&](HostJob& job) {
-        job.vote("");
-        job.look_around();  // all live
-        job.throw_if_failed();
-        job.vote("");
-        if (job.rank() == 1) {
-            mpi.cut(1);
-        } else {
-            job.look_around();
+    const Words errors = as_ranks(
+        mpi, 3,
+        [&](HostJob& job) {
+            job.vote("");
+            job.look_around();  // all live
             job.throw_if_failed();
-        }
-        job.receive(0, Message::kPass);
-    });
+            job.vote("");
+            if (job.rank() == 1) {
+                mpi.cut(1);
+            } else {
+                job.look_around();
+                job.throw_if_failed();
+            }
+            job.receive(0, Message::kPass);
+        },
+        kSoon);
     for (const size_t r : {0, 2})
         CHECK_THAT(errors[r], Contains("rank 1 (b) has died or cannot be reached") ||
                                   Contains("rank 1 (b) gave no sign of life"));
@@ -208,7 +224,7 @@ TEST_CASE("a failed run cancels what the process does", "[runtime]") {
         HostJob job(mpi.table(1), options_of("one"));
         job.leave("no");
     });
-    HostJob job(mpi.table(0), options_of("one", &token));
+    HostJob job(mpi.table(0), options_of("one", kNever, &token));
     while (!token.cancelled()) std::this_thread::yield();
     CHECK(job.failure() == "rank 1 (b) ended: no");
     job.leave();

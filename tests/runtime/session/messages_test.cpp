@@ -25,6 +25,8 @@ TEST_CASE("what ranks send each other of a session comes back as it was", "[runt
     CHECK(result.logits == std::vector<float>{1.5f, -0.0f});
     CHECK(result.tokens == std::vector<int32_t>{3});
 
+    CHECK(decode_time(encode_time(-7)) == -7);
+
     RankReport report;
     report.transferred_bytes = 12;
     report.peak_memory = {{"host[0]@b", 99}};

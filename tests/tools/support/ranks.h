@@ -26,7 +26,7 @@ inline std::string no_mpi() {
 inline std::vector<std::string> mpirun(int ranks) {
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    return {"timeout", "120", "mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "pml",
+    return {"timeout", "600", "mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "pml",
             "ob1", "--mca", "btl", "tcp,self",
             // On a loaded machine a rank needs more than a second for its last words.
             "--mca", "odls_base_sigkill_timeout", "5", "-np", std::to_string(ranks)};

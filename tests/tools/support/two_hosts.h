@@ -19,10 +19,15 @@ public:
         if (const std::string why = no_mpi(); !why.empty()) return why;
         return run_program({script(), "can"}).output;
     }
-    // `relay`: the program that is the wire, and its words.
-    explicit TwoHosts(const std::vector<std::string>& relay = {}) {
+    // The same of hosts with a delay between them.
+    static std::string no_delay() {
+        if (const std::string why = absent(); !why.empty()) return why;
+        return run_program({script(), "can", "delay"}).output;
+    }
+    // Each packet between them arrives so many microseconds after it was sent, at least.
+    explicit TwoHosts(int delay_us = 0) {
         std::vector<std::string> words{"up", dir()};
-        words.insert(words.end(), relay.begin(), relay.end());
+        if (delay_us > 0) words.insert(words.end(), {CLEAVE_TEST_RELAY, std::to_string(delay_us)});
         const CommandResult made = call(words);
         INFO(made.error);
         REQUIRE(made.exit_code == 0);
@@ -41,7 +46,7 @@ public:
     }
     // A rank on each host; `words` from the program on.
     CommandResult run(const std::vector<std::string>& words) const {
-        std::vector<std::string> all{"timeout", "120", script(), "mpirun", dir(),
+        std::vector<std::string> all{"timeout", "600", script(), "mpirun", dir(),
                                      "-np",     "2",   "--host", "a,b"};
         all.insert(all.end(), words.begin(), words.end());
         return run_program(all);
