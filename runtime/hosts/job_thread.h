@@ -24,9 +24,10 @@ using Lock = std::unique_lock<std::mutex>;
 // MPI's tags: one for all messages, and from kFirstChannel on those of payloads.
 inline constexpr int kMessages = 1, kFirstChannel = 16;
 
-// Between two looks at MPI: while something is under way or was just now, and otherwise.
-inline constexpr std::chrono::microseconds kBusy{20}, kIdle{500};
-inline constexpr std::chrono::milliseconds kStaysBusy{200};
+// Between two looks at MPI: a share of the time since something last happened. So a wait is longer
+// by that share at most, and a core that computes meanwhile loses little to looks.
+inline constexpr std::chrono::microseconds kShortest{20}, kLongest{500};
+inline constexpr int kShare = 32;
 
 struct HostJob::Impl {
     // What the job's thread has asked MPI for.
@@ -78,7 +79,7 @@ struct HostJob::Impl {
     std::list<Request> requests;
     std::vector<Clock::time_point> heard;
     std::vector<std::string> counts;  // of the others' progress
-    Clock::time_point spoke, busy_until;
+    Clock::time_point spoke, happened;
 
     std::string name(int r) const {
         const auto at = static_cast<size_t>(r);
@@ -151,7 +152,7 @@ struct HostJob::Impl {
         unsent.assign(static_cast<size_t>(size), 0);
         heard.assign(static_cast<size_t>(size), Clock::now());
         counts.resize(static_cast<size_t>(size));
-        spoke = busy_until = Clock::now();
+        spoke = happened = Clock::now();
         joined = true;
         if (error) fail(lock, "MPI did not start: " + text_of(error));
         changed.notify_all();
@@ -165,14 +166,14 @@ struct HostJob::Impl {
         {
             Lock lock(mutex);
             if (orders.empty() && !stops) {
-                const bool busy = Clock::now() < busy_until;
-                asked.wait_for(lock, busy ? kBusy : kIdle);
+                asked.wait_for(lock, std::clamp<Clock::duration>((Clock::now() - happened) / kShare,
+                                                                 kShortest, kLongest));
             }
             std::swap(taken, orders);
             if (stops && taken.empty() && (all_sent() || quits)) return false;
         }
         const Clock::time_point now = Clock::now();
-        if (!taken.empty()) busy_until = now + kStaysBusy;
+        if (!taken.empty()) happened = now;
         for (Order& order : taken) start(order);
         accept();
         test_all();
@@ -227,7 +228,7 @@ struct HostJob::Impl {
             // In the order of their coming: the next is looked for once this one is whole.
             int state = 0;
             while ((state = test(r)) == 0 && still_there(r.peer))
-                std::this_thread::sleep_for(kBusy);
+                std::this_thread::sleep_for(kShortest);
             if (state > 0) deliver(r);
             requests.pop_back();
         }
@@ -280,7 +281,7 @@ struct HostJob::Impl {
             heard_of(*r);
             finish(*r);
             if (state > 0 && r->done) r->done();
-            busy_until = Clock::now() + kStaysBusy;
+            happened = Clock::now();
             r = requests.erase(r);
         }
     }
@@ -313,7 +314,7 @@ struct HostJob::Impl {
             count = std::move(body);
             return;
         }
-        busy_until = Clock::now() + kStaysBusy;
+        happened = Clock::now();
         const Lock lock(mutex);
         if (kind == Message::kLeaves) left[static_cast<size_t>(r.peer)] = true;
         if (kind == Message::kFailed) {

@@ -47,6 +47,18 @@ class Hosts:
         return json.loads(done.stdout)
 
 
+def decode(json_of, cleave, model, plan_words, plan, tokens):
+    """Predicted and measured ms per token of a plan, which goes to a file between."""
+    said = json_of(cleave, "plan", model, *plan_words, "--json", "-o", plan)
+    run = json_of(cleave, "run", plan, "--input-ids", "1,2,3,4,5,6,7,8", "--ignore-eos", "--max-new-tokens", str(tokens),
+                  "--json")
+    return said["predicted"]["decode_ms_per_token"], run["decode_ms_per_token"]
+
+
+def show(name, split, predicted, measured):
+    print(f"{name:>13}   {split:5} {predicted:12.2f} {measured:12.2f} {predicted / measured:10.2f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cleave")
@@ -69,20 +81,24 @@ def main():
         model = os.path.join(folder, "model.onnx")
         devices = ["--devices", "host[0]@a,host[0]@b"]
         short = ["--context", "256", "--prompt-tokens", "8"]
+        plan = os.path.join(folder, "two.plan")
         if "tokens" in flags.rows:
             print(f"{flags.shape}, two ranks of one core, 1 Gb/s")
-            print("delay one way   split  predicted ms  measured ms  predicted / measured", flush=True)
+            print("delay one way   split predicted ms  measured ms  predicted / measured", flush=True)
+
+            def alone(*words):
+                return json.loads(subprocess.run(["taskset", "-c", "0", *words], check=True, capture_output=True).stdout)
+
+            # What of an error is the network's, and what the kernels'.
+            show("one host", "none", *decode(alone, flags.cleave, model, ["--devices", "host[0]", *short], plan,
+                                             flags.tokens))
         for delay in (0, 200, 2000, 10000) if "tokens" in flags.rows else ():
             with Hosts(flags.relay, delay, "1gbit") as hosts:
                 for split in ("--pp", "--tp"):
-                    plan = os.path.join(folder, "two.plan")
                     for _ in range(flags.rounds):
-                        said = hosts.json(flags.cleave, "plan", model, *devices, split, "2", *short, "--json", "-o", plan)
-                        run = hosts.json(flags.cleave, "run", plan, "--input-ids", "1,2,3,4,5,6,7,8", "--ignore-eos",
-                                         "--max-new-tokens", str(flags.tokens), "--json")
-                        predicted, measured = said["predicted"]["decode_ms_per_token"], run["decode_ms_per_token"]
-                        print(f"{delay / 1000:10.1f} ms   {split[2:]} 2  {predicted:12.2f} {measured:12.2f} "
-                              f"{predicted / measured:10.2f}", flush=True)
+                        show(f"{delay / 1000:.1f} ms", f"{split[2:]} 2",
+                             *decode(hosts.json, flags.cleave, model, [*devices, split, "2", *short], plan,
+                                     flags.tokens))
         if "groups" not in flags.rows:
             return
         speeds = {}
