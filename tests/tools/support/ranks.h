@@ -28,8 +28,9 @@ inline std::vector<std::string> mpirun(int ranks) {
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     return {"timeout", "600", "mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "pml",
             "ob1", "--mca", "btl", "tcp,self",
-            // On a loaded machine a rank needs more than a second for its last words.
-            "--mca", "odls_base_sigkill_timeout", "5", "-np", std::to_string(ranks)};
+            // A rank has this long for its last words; 3 s after it has lost another it ends
+            // mpirun, which forwards none while it waits.
+            "--mca", "odls_base_sigkill_timeout", "2", "-np", std::to_string(ranks)};
 }
 
 }  // namespace cleave::test
