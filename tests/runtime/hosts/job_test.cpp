@@ -220,11 +220,14 @@ TEST_CASE("what a rank tells of itself comes with its signs of life", "[runtime]
 TEST_CASE("a failed run cancels what the process does", "[runtime]") {
     FakeMpi mpi({"a", "b"});
     CancelToken token;
+    std::atomic<bool> joined{false};  // before, the other rank has no name
     std::thread fails([&] {
         HostJob job(mpi.table(1), options_of("one"));
+        while (!joined) std::this_thread::yield();
         job.leave("no");
     });
     HostJob job(mpi.table(0), options_of("one", kNever, &token));
+    joined = true;
     while (!token.cancelled()) std::this_thread::yield();
     CHECK(job.failure() == "rank 1 (b) ended: no");
     job.leave();
