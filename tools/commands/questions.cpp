@@ -176,14 +176,15 @@ namespace {
 // {"room": {"kv_tokens": 4}} as {"room_kv_tokens": 4}; lists as words, a space apart.
 void flatten(const std::string& prefix, const Json& value, Json& flat) {
     for (const auto& [key, item] : value.items()) {
-        const std::string name = prefix.empty() ? key : prefix + "_" + key;
+        const std::string name = prefix.empty() ? key : fmt::format("{}_{}", prefix, key);
         if (item.is_object()) {
             flatten(name, item, flat);
         } else if (item.is_array()) {
             std::string words;
-            for (const Json& one : item)
-                words += (words.empty() ? "" : " ") +
-                         (one.is_string() ? one.get<std::string>() : one.dump());
+            for (const Json& one : item) {
+                if (!words.empty()) words += ' ';
+                words += one.is_string() ? one.get<std::string>() : one.dump();
+            }
             flat[name] = words;
         } else {
             flat[name] = item;

@@ -10,7 +10,6 @@
 namespace cleave::tools {
 namespace {
 
-using planner::Figures;
 using planner::Sweep;
 using planner::SweepRow;
 

@@ -209,8 +209,8 @@ TEST_CASE("what a rank tells of itself comes with its signs of life", "[runtime]
     FakeMpi mpi({"a", "b"});
     const Words errors = as_ranks(mpi, 2, [&](HostJob& job) {
         job.vote("");
-        if (job.rank() == 1) job.tell_status([] { return std::string("a status\0of bytes", 18); });
-        while (job.rank() == 0 && job.status(1) != std::string("a status\0of bytes", 18))
+        if (job.rank() == 1) job.tell_status([] { return std::string("a status\0of bytes", 17); });
+        while (job.rank() == 0 && job.status(1) != std::string("a status\0of bytes", 17))
             job.throw_if_failed();
         job.vote("");
     });
