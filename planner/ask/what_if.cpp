@@ -78,7 +78,7 @@ WhatIfAnswer what_if(const Plan& plan, const Case& asked, const Change& change) 
                                a.outcome.lacks_memory ? "it does not fit, it " : "not possible, ",
                                a.outcome.refusal);
         if (!a.outcome.fixes.empty())
-            a.answer += fmt::format(" It would with {}.", a.outcome.fixes.front());
+            a.answer += fmt::format(" What would fit: {}.", a.outcome.fixes.front());
         return a;
     }
     a.diff = diff(plan, *a.outcome.plan);

@@ -193,7 +193,7 @@ WhyNotAnswer why_not(const Plan& plan, const Case& asked, const std::string& wha
         a.verdict = Verdict::kNoMemory;
         a.answer = fmt::format("{} does not fit: it {}.", what, a.outcome.refusal);
         if (!a.outcome.fixes.empty())
-            a.answer += fmt::format(" It would with {}.", a.outcome.fixes.front());
+            a.answer += fmt::format(" What would fit: {}.", a.outcome.fixes.front());
     } else {
         a.verdict = Verdict::kForbidden;
         a.answer = fmt::format("{} is not possible: {}.", what, a.outcome.refusal);

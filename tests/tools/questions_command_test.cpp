@@ -88,6 +88,10 @@ TEST_CASE("why-not answers with the forced plan, or with what forbids it, and ex
         "why_not");
     CHECK(memory["verdict"] == "no memory");
     CHECK(memory["forced"].is_null());
+    // Devices that lack the same are one row.
+    CHECK_THAT(asked_text({"why-not", "llama-3-8b", "--devices", "sim:rtx4090[0-3]", "--batch",
+                           "156", "pp=4"}),
+               Contains("sim:rtx4090[1-2]") && Contains("What would fit: "));
     CHECK_THAT(asked_text(on_four({"why-not"}, {"pp=4"})), Contains("room: sequences"));
     check_refused(on_four({"why-not"}, {"quick"}), "'quick' is nothing that can be forced");
 }

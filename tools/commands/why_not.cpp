@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/ask/why_not.h"
 
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "planner/machine/device_names.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/questions.h"
 
@@ -40,10 +46,17 @@ void run_why_not(const WhyNotArguments& flags) {
     if (a.outcome.lacks_memory) {
         planner::TextTable table("<>>>", "  ");
         table.row({"", "needs", "has", "lacks"});
-        for (const planner::Deficit& d : a.outcome.devices)
-            table.row({d.device, planner::bytes_text(d.needed_bytes),
-                       planner::bytes_text(d.capacity_bytes),
-                       planner::bytes_text(d.deficit_bytes)});
+        std::vector<std::pair<std::array<std::string, 3>, std::vector<std::string>>> alike;
+        for (const planner::Deficit& d : a.outcome.devices) {
+            const std::array<std::string, 3> cells{planner::bytes_text(d.needed_bytes),
+                                                   planner::bytes_text(d.capacity_bytes),
+                                                   planner::bytes_text(d.deficit_bytes)};
+            auto row = std::ranges::find(alike, cells, [](const auto& r) { return r.first; });
+            if (row == alike.end()) row = alike.insert(row, {cells, {}});
+            row->second.push_back(d.device);
+        }
+        for (const auto& [cells, devices] : alike)
+            table.row({planner::folded_names(devices), cells[0], cells[1], cells[2]});
         show_table(table);
     }
 }
