@@ -212,31 +212,24 @@ std::map<std::string, std::string> heads_of(const Plan& plan) {
 
 std::vector<DeviceChange> device_changes(const Plan& a, const Plan& b) {
     std::vector<DeviceChange> changes;
-    const auto of = [&](const std::string& name) -> DeviceChange& {
-        const auto at = std::ranges::find(changes, name, &DeviceChange::device);
-        if (at != changes.end()) return *at;
-        changes.push_back({.device = name, .heads_a = {}, .heads_b = {}});
-        return changes.back();
+    const auto take = [&](const Plan& plan, DeviceShare DeviceChange::* side) {
+        const auto heads = heads_of(plan);
+        for (const DeviceMemory& m : plan.memory) {
+            const std::string& name = plan.machine.device(m.device).name;
+            auto at = std::ranges::find(changes, name, &DeviceChange::device);
+            if (at == changes.end()) at = changes.insert(at, DeviceChange{name, {}, {}});
+            const auto of_device = heads.find(name);
+            (*at).*side = {of_device == heads.end() ? "" : of_device->second,
+                           m.weights,
+                           m.kv,
+                           m.needed(),
+                           m.capacity,
+                           plan.prediction.decode_busy_ns[m.device.index()]};
+        }
     };
-    const auto heads_a = heads_of(a), heads_b = heads_of(b);
-    for (const DeviceMemory& m : a.memory) {
-        DeviceChange& c = of(a.machine.device(m.device).name);
-        std::tie(c.weights_a, c.kv_a, c.needed_a, c.capacity_a) =
-            std::tuple(m.weights, m.kv, m.needed(), m.capacity);
-        c.busy_a = a.prediction.decode_busy_ns[m.device.index()];
-        if (const auto at = heads_a.find(c.device); at != heads_a.end()) c.heads_a = at->second;
-    }
-    for (const DeviceMemory& m : b.memory) {
-        DeviceChange& c = of(b.machine.device(m.device).name);
-        std::tie(c.weights_b, c.kv_b, c.needed_b, c.capacity_b) =
-            std::tuple(m.weights, m.kv, m.needed(), m.capacity);
-        c.busy_b = b.prediction.decode_busy_ns[m.device.index()];
-        if (const auto at = heads_b.find(c.device); at != heads_b.end()) c.heads_b = at->second;
-    }
-    std::erase_if(changes, [](const DeviceChange& c) {
-        return c.heads_a == c.heads_b && c.weights_a == c.weights_b && c.kv_a == c.kv_b &&
-               c.needed_a == c.needed_b && c.capacity_a == c.capacity_b && c.busy_a == c.busy_b;
-    });
+    take(a, &DeviceChange::a);
+    take(b, &DeviceChange::b);
+    std::erase_if(changes, [](const DeviceChange& c) { return c.a == c.b; });
     return changes;
 }
 

@@ -22,12 +22,18 @@ struct Moved {
     std::string a, b;  // devices
 };
 
+// A device in one of the plans.
+struct DeviceShare {
+    std::string heads;
+    int64_t weights = 0, kv = 0, needed = 0;  // bytes
+    int64_t capacity = 0;                     // 0: the plan has no such device
+    int64_t busy_ns = 0;                      // of a decode pass
+    bool operator==(const DeviceShare&) const = default;
+};
+
 struct DeviceChange {
     std::string device;  // of either
-    std::string heads_a, heads_b;
-    int64_t weights_a = 0, weights_b = 0, kv_a = 0, kv_b = 0, needed_a = 0, needed_b = 0;
-    int64_t capacity_a = 0, capacity_b = 0;  // 0: the plan has no such device
-    int64_t busy_a = 0, busy_b = 0;          // ns of a decode pass
+    DeviceShare a, b;
 };
 
 struct PlanDiff {

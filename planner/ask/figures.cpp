@@ -5,13 +5,13 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "planner/build/placement.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
+#include "planner/plan/used_devices.h"
 #include "planner/search/propose.h"
 
 namespace cleave::planner {
@@ -179,8 +179,7 @@ Figures figures_of(const Plan& plan) {
     Figures f;
     f.shape = shape_of(plan);
     f.replicas = plan.num_replicas();
-    std::set<DeviceId> used;
-    for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
+    const std::vector<DeviceId> used = used_devices(plan);
     f.devices = f.replicas * std::ssize(used);
     f.given = f.replicas * std::ssize(plan.machine.devices);
     const Prediction& p = plan.prediction;
@@ -195,7 +194,7 @@ Figures figures_of(const Plan& plan) {
     for (const DeviceMemory& m : plan.memory) {
         f.weights += m.weights;
         f.kv += m.kv;
-        if (!used.contains(m.device) || m.free() >= least) continue;
+        if (!std::ranges::binary_search(used, m.device) || m.free() >= least) continue;
         least = m.free();
         f.fullest = plan.machine.device(m.device).name;
         f.needed = m.needed();

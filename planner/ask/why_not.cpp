@@ -12,8 +12,10 @@
 #include "planner/ask/diff.h"
 #include "planner/ask/what.h"
 #include "planner/plan/text_table.h"
+#include "planner/plan/used_devices.h"
 #include "planner/plan/workload_request.h"
 #include "planner/search/simplicity.h"
+#include "runtime/base/split.h"
 
 namespace cleave::planner {
 namespace {
@@ -25,20 +27,10 @@ namespace {
         what, plan.machine.devices.back().name, plan.machine.devices.back().name);
 }
 
-std::vector<std::string> split(const std::string& text, char at) {
-    std::vector<std::string> parts;
-    for (size_t begin = 0; begin <= text.size();) {
-        const size_t end = std::min(text.find(at, begin), text.size());
-        parts.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return parts;
-}
-
 // "tp=4" and others as changes of the options; false for any other text.
 bool force_shape(const std::string& what, PlanOptions& options) {
     int tp = 0, pp = 0, replicas = 0;
-    for (const std::string& part : split(what, ',')) {
+    for (const std::string& part : split_at(what, ',')) {
         const size_t equals = part.find('=');
         if (equals == std::string::npos) return false;
         const std::string key = part.substr(0, equals), value = part.substr(equals + 1);
@@ -64,11 +56,9 @@ bool force_shape(const std::string& what, PlanOptions& options) {
 
 std::set<std::string> names_in_use(const Plan& plan) {
     std::set<std::string> used;
-    for (const Stage& stage : plan.stages)
-        for (DeviceId d : stage.devices) {
-            used.insert(plan.machine.device(d).name);
-            for (const Machine& copy : plan.copies) used.insert(copy.device(d).name);
-        }
+    for (int64_t replica = 0; replica < plan.num_replicas(); ++replica)
+        for (DeviceId d : used_devices(plan))
+            used.insert(replica_machine(plan, replica).device(d).name);
     return used;
 }
 

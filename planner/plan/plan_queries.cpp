@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "planner/plan/used_devices.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -390,7 +391,7 @@ Plan replica_plan(const Plan& plan, int64_t replica) {
     const int64_t replicas = plan.num_replicas();
     CLEAVE_CHECK(replica >= 0 && replica < replicas) << "replica " << replica << " of " << replicas;
     Plan one = plan;
-    if (replica > 0) one.machine = plan.copies[static_cast<size_t>(replica - 1)];
+    if (replica > 0) one.machine = replica_machine(plan, replica);
     for (DeviceMemory& m : one.memory) {
         m.capacity = one.machine.device(m.device).memory_bytes;
         m.reserved = one.machine.device(m.device).reserved_bytes;
@@ -417,17 +418,14 @@ double tokens_per_second(const Plan& plan) {
 }
 
 int64_t price_micros_per_hour(const Plan& plan) {
-    std::set<DeviceId> used;
-    for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
+    const std::vector<DeviceId> used = used_devices(plan);
     int64_t sum = 0;
-    for (int64_t replica = 0; replica < plan.num_replicas(); ++replica) {
-        const Machine& machine =
-            replica == 0 ? plan.machine : plan.copies[static_cast<size_t>(replica - 1)];
+    for (int64_t replica = 0; replica < plan.num_replicas(); ++replica)
         for (DeviceId d : used) {
-            if (machine.device(d).price_micros == 0) return 0;
-            sum += machine.device(d).price_micros;
+            const int64_t price = replica_machine(plan, replica).device(d).price_micros;
+            if (price == 0) return 0;
+            sum += price;
         }
-    }
     return sum;
 }
 

@@ -20,4 +20,8 @@ std::vector<DeviceId> unused_devices(const Plan& plan) {
     return unused;
 }
 
+const Machine& replica_machine(const Plan& plan, int64_t replica) {
+    return replica == 0 ? plan.machine : plan.copies[static_cast<size_t>(replica - 1)];
+}
+
 }  // namespace cleave::planner

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a machine's devices a plan uses.
+// Which of a machine's devices a plan uses, and which machine each of its replicas has.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "planner/plan/plan.h"
@@ -11,5 +12,8 @@ namespace cleave::planner {
 // Devices with a stage, by number; the machine's others are unused.
 std::vector<DeviceId> used_devices(const Plan& plan);
 std::vector<DeviceId> unused_devices(const Plan& plan);
+
+// The same numbers name the devices of each: `replica` from 0 to num_replicas() - 1.
+const Machine& replica_machine(const Plan& plan, int64_t replica);
 
 }  // namespace cleave::planner

@@ -11,6 +11,7 @@
 
 #include "planner/analysis/work.h"
 #include "planner/plan/text_table.h"
+#include "planner/plan/used_devices.h"
 #include "planner/search/shapes_beside.h"
 
 namespace cleave::planner {
@@ -172,12 +173,9 @@ std::string listed(const std::vector<std::string>& devices) {
 }
 
 // Devices that no stage uses, and what using all of them would cost.
-void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
-    std::set<DeviceId> used;
-    for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
+void explain_unused(const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
     std::vector<std::string> unused;
-    for (size_t d = 0; d < plan.machine.devices.size(); ++d)
-        if (!used.count(DeviceId(d))) unused.push_back(plan.machine.devices[d].name);
+    for (DeviceId d : unused_devices(plan)) unused.push_back(plan.machine.device(d).name);
     if (unused.empty()) return;
     std::string reason(row_of(plan.options.objective).leaves_out);
     for (const Scored& s : scored)
@@ -288,7 +286,7 @@ void metis(const Proposals& proposals, const std::vector<Scored>& scored, const 
 void explain(const Analysis& analysis, const Proposals& proposals,
              const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
     plan.why.binding = binding_constraint(plan);
-    unused_devices(scored, chosen, plan);
+    explain_unused(scored, chosen, plan);
     repeated_work(analysis, plan);
     runners_up(analysis, proposals, scored, chosen, plan);
     cuts(plan, plan.why.cuts);

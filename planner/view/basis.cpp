@@ -14,6 +14,7 @@
 #include "planner/machine/device_names.h"
 #include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
 
 namespace cleave::planner {
 namespace {
@@ -93,10 +94,8 @@ bool is_of_fitted_vendor(const DeviceInfo& device) { return vendor_of(device)->p
 
 class Bases {
 public:
-    Bases(const Plan& plan, Speller spell) : plan_(plan), spell_(spell) {
-        for (const Stage& stage : plan.stages)
-            used_.insert(stage.devices.begin(), stage.devices.end());
-    }
+    Bases(const Plan& plan, Speller spell)
+        : plan_(plan), spell_(spell), used_(used_devices(plan)) {}
 
     std::vector<Basis> run() {
         for (DeviceId d : used_) add("launches", launches(plan_.machine.device(d)), {d});
@@ -112,7 +111,7 @@ public:
             const PublishedClass* published = find_published_class(words->published);
             bases_.push_back({"plan",
                               "published",
-                              {used_.begin(), used_.end()},
+                              used_,
                               std::string(words->says),
                               {},
                               std::pair(published->low, published->high),
@@ -211,7 +210,7 @@ private:
 
     const Plan& plan_;
     Speller spell_;
-    std::set<DeviceId> used_;
+    std::vector<DeviceId> used_;
     bool over_pcie_ = false;  // a collective goes
     std::map<std::pair<std::string_view, std::string_view>, size_t> places_;
     std::vector<std::set<DeviceId>> seen_;  // beside bases_

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
 #include "planner/view/csv.h"
 #include "planner/view/step_words.h"
 
@@ -30,8 +31,7 @@ std::string device_rows(const Plan& plan) {
                     "decode_busy_us"});
     const auto& busy = plan.prediction.decode_busy_ns;
     for (int64_t replica = 0; replica < plan.num_replicas(); ++replica) {
-        const Machine& machine =
-            replica == 0 ? plan.machine : plan.copies[static_cast<size_t>(replica - 1)];
+        const Machine& machine = replica_machine(plan, replica);
         for (const DeviceMemory& m : plan.memory) {
             const DeviceInfo& d = machine.device(m.device);
             std::vector<std::string> stages, layers;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -28,10 +27,7 @@ std::vector<float> read_floats(const fs::path& path) {
 
 // "1,2,3"
 std::vector<size_t> ids_of(const std::string& joined) {
-    std::vector<size_t> ids;
-    std::istringstream in(joined);
-    for (std::string id; std::getline(in, id, ',');) ids.push_back(std::stoul(id));
-    return ids;
+    return nlohmann::json::parse("[" + joined + "]");
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "runtime/base/split.h"
+
 namespace cleave::tools {
 namespace {
 
@@ -12,17 +14,6 @@ std::string value_word(const std::string& type) {
     if (type == "INT" || type == "UINT") return "N";
     if (type == "FLOAT") return "X";
     return type;
-}
-
-std::vector<std::string> split_at(const std::string& text, char at) {
-    std::vector<std::string> parts(1);
-    for (const char c : text) {
-        if (c == at)
-            parts.emplace_back();
-        else
-            parts.back() += c;
-    }
-    return parts;
 }
 
 // A range that says something: one whose end is no more than "as large as you like".

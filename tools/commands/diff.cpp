@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/ask/diff.h"
-#include "planner/machine/device_names.h"
 
 #include <memory>
 
 #include <fmt/format.h>
 
+#include "planner/machine/device_names.h"
 #include "planner/verify/verify.h"
 #include "tools/cli/model_source.h"
 #include "tools/cli/terminal.h"
@@ -55,24 +55,24 @@ void show_devices(const PlanDiff& d) {
         return a == b ? a : (a.empty() ? "-" : a) + " -> " + (b.empty() ? "-" : b);
     };
     const auto row = [&](const DeviceChange& c) {
-        return std::vector<std::string>{both(c.weights_a, c.weights_b), both(c.kv_a, c.kv_b),
-                                        both(c.needed_a, c.needed_b),
-                                        text(milliseconds(c.busy_a), milliseconds(c.busy_b))};
+        return std::vector<std::string>{both(c.a.weights, c.b.weights), both(c.a.kv, c.b.kv),
+                                        both(c.a.needed, c.b.needed),
+                                        text(milliseconds(c.a.busy_ns), milliseconds(c.b.busy_ns))};
     };
     // What is only in one of the plans, and what differs in more than its heads' numbers.
     const auto only = [](const DeviceChange& c) {
-        return c.capacity_a == 0 ? "+" : c.capacity_b == 0 ? "-" : "";
+        return c.a.capacity == 0 ? "+" : c.b.capacity == 0 ? "-" : "";
     };
     const auto key = [&](const DeviceChange& c) {
-        return std::tuple(std::string(only(c)), row(c), c.heads_a.empty(), c.heads_b.empty(),
-                          c.heads_a == c.heads_b);
+        return std::tuple(std::string(only(c)), row(c), c.a.heads.empty(), c.b.heads.empty(),
+                          c.a.heads == c.b.heads);
     };
     for (const auto& alike : folded(d.devices, key)) {
         std::vector<std::string> names, a, b;
         for (const DeviceChange& c : alike) {
             names.push_back(c.device);
-            a.push_back(c.heads_a);
-            b.push_back(c.heads_b);
+            a.push_back(c.a.heads);
+            b.push_back(c.b.heads);
         }
         std::vector<std::string> cells = row(alike.front());
         cells.insert(cells.begin(), {only(alike.front()), folded_names(names),
@@ -114,16 +114,16 @@ Json diff_json(const PlanDiff& d) {
     json["devices"] = Json::array();
     for (const DeviceChange& c : d.devices)
         json["devices"].push_back({{"device", c.device},
-                                   {"heads_a", c.heads_a},
-                                   {"heads_b", c.heads_b},
-                                   {"weights_bytes_a", c.weights_a},
-                                   {"weights_bytes_b", c.weights_b},
-                                   {"kv_bytes_a", c.kv_a},
-                                   {"kv_bytes_b", c.kv_b},
-                                   {"needed_bytes_a", c.needed_a},
-                                   {"needed_bytes_b", c.needed_b},
-                                   {"busy_ms_a", in_ms(c.busy_a)},
-                                   {"busy_ms_b", in_ms(c.busy_b)}});
+                                   {"heads_a", c.a.heads},
+                                   {"heads_b", c.b.heads},
+                                   {"weights_bytes_a", c.a.weights},
+                                   {"weights_bytes_b", c.b.weights},
+                                   {"kv_bytes_a", c.a.kv},
+                                   {"kv_bytes_b", c.b.kv},
+                                   {"needed_bytes_a", c.a.needed},
+                                   {"needed_bytes_b", c.b.needed},
+                                   {"busy_ms_a", in_ms(c.a.busy_ns)},
+                                   {"busy_ms_b", in_ms(c.b.busy_ns)}});
     return json;
 }
 

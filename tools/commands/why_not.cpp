@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/ask/why_not.h"
 
-#include <algorithm>
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,17 +44,18 @@ void run_why_not(const WhyNotArguments& flags) {
     if (a.outcome.lacks_memory) {
         planner::TextTable table("<>>>", "  ");
         table.row({"", "needs", "has", "lacks"});
-        std::vector<std::pair<std::array<std::string, 3>, std::vector<std::string>>> alike;
-        for (const planner::Deficit& d : a.outcome.devices) {
-            const std::array<std::string, 3> cells{planner::bytes_text(d.needed_bytes),
-                                                   planner::bytes_text(d.capacity_bytes),
-                                                   planner::bytes_text(d.deficit_bytes)};
-            auto row = std::ranges::find(alike, cells, [](const auto& r) { return r.first; });
-            if (row == alike.end()) row = alike.insert(row, {cells, {}});
-            row->second.push_back(d.device);
+        const auto row = [](const planner::Deficit& d) {
+            return std::vector<std::string>{planner::bytes_text(d.needed_bytes),
+                                            planner::bytes_text(d.capacity_bytes),
+                                            planner::bytes_text(d.deficit_bytes)};
+        };
+        for (const auto& alike : folded(a.outcome.devices, row)) {
+            std::vector<std::string> names;
+            for (const planner::Deficit& d : alike) names.push_back(d.device);
+            std::vector<std::string> cells = row(alike.front());
+            cells.insert(cells.begin(), planner::folded_names(names));
+            table.row(std::move(cells));
         }
-        for (const auto& [cells, devices] : alike)
-            table.row({planner::folded_names(devices), cells[0], cells[1], cells[2]});
         show_table(table);
     }
 }

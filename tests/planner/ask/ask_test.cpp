@@ -73,8 +73,8 @@ TEST_CASE("a plan is the same as itself, and another shape moves layers and head
     CHECK(d.moved[1].a == "sim:h100[0-3]");
     CHECK(d.moved[1].b == "sim:h100[0-1]");
     CHECK(d.devices.size() == 4);
-    CHECK(d.devices[1].heads_a == "8-15");
-    CHECK(d.devices[1].heads_b == "16-31");
+    CHECK(d.devices[1].a.heads == "8-15");
+    CHECK(d.devices[1].b.heads == "16-31");
     const auto batch = std::ranges::find(d.asked, "batch", &Difference::what);
     REQUIRE(batch != d.asked.end());
     CHECK(batch->b == "4");
