@@ -33,9 +33,12 @@ void at_once(size_t count, const Work& work) {
         Threads helpers;
         const size_t wanted =
             std::min({count, kMost, static_cast<size_t>(runtime::available_cores())});
-        try {
-            while (helpers.size() + 1 < wanted) helpers.start(run);
-        } catch (const UserError&) {  // no more threads: those that there are do it all
+        while (helpers.size() + 1 < wanted) {
+            try {
+                helpers.start(run);
+            } catch (const UserError&) {
+                break;  // no more threads: those that there are do it all
+            }
         }
         run();
     }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <set>
+#include <utility>
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
@@ -34,7 +35,7 @@ Graph graph_of(const char* shape) {
 
 Case case_on(const std::string& devices, Workload workload = {}, PlanOptions options = {},
              const char* shape = "llama-3-8b") {
-    return {graph_of(shape), machine_of(devices), workload, options};
+    return {graph_of(shape), machine_of(devices), workload, std::move(options)};
 }
 
 Plan plan_of(const Case& asked) {
