@@ -265,9 +265,9 @@ private:
 
     // Whether the devices that a slot leaves could do what is left behind an ideal.
     bool may_end(int ideal, size_t slot) const {
-        const auto per = static_cast<size_t>(table_.cpus + 1);
+        const size_t per = static_cast<size_t>(table_.cpus) + 1, taken = slot / per;
         const auto accelerators =
-            static_cast<double>(table_.accelerators) - static_cast<double>(slot / per);
+            static_cast<double>(table_.accelerators) - static_cast<double>(taken);
         const auto cpus = static_cast<double>(table_.cpus) - static_cast<double>(slot % per);
         const double by_cpus = cpus > 0 ? cpus * left_.of_cpu * bound_ : 0;
         return left_.behind[ideal] <= by_cpus + accelerators * bound_ + 1e-9 * bound_;
@@ -329,7 +329,7 @@ std::optional<Assignment> cut_ideals(const CostGraph& graph, const Pieces& piece
     // Close above the least that any plan has first: a low bound leaves little to walk.
     for (double above = 1.01; steps > 0; above = 1 + 2 * (above - 1)) {
         const double bound = above < 2 ? std::min(worst, least * above) : worst;
-        const std::optional<Assignment> better =
+        std::optional<Assignment> better =
             IdealSearch(graph, pieces, *lattice, left, bound, steps).run();
         if (better && steps > 0) return better;
         if (bound >= worst) return steps > 0 ? known : std::nullopt;

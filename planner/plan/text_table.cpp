@@ -79,6 +79,14 @@ std::string count_text(int64_t n, const std::string& noun) {
     return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
 
+std::string span_text(const std::string& least, const std::string& most) {
+    if (least == most) return most;
+    const size_t unit = least.rfind(' '), other = most.rfind(' ');
+    const bool same = unit != std::string::npos && other != std::string::npos &&
+                      least.substr(unit) == most.substr(other);
+    return (same ? least.substr(0, unit) : least) + "-" + most;
+}
+
 size_t TextTable::total(const std::vector<size_t>& widths) const {
     size_t total = indent_.size();
     for (size_t i = 0, shown = 0; i < widths.size(); ++i)

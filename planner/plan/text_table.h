@@ -13,6 +13,8 @@ namespace cleave::planner {
 std::string bytes_text(int64_t bytes);                       // "1.23 GB", "412 B": powers of 1000
 std::string time_text(int64_t ns);                           // "1.23 ms"
 std::string count_text(int64_t n, const std::string& noun);  // "1 step", "2 steps"
+// From the least to the most: "1.20-1.35 GB", "999 kB-1.00 MB", or of two that read alike one.
+std::string span_text(const std::string& least, const std::string& most);
 
 class TextTable {
 public:

@@ -201,11 +201,7 @@ std::string amount_text(const std::vector<const DeviceMemory*>& devices,
         least = std::min(least, of(*m));
         most = std::max(most, of(*m));
     }
-    std::string high = bytes_text(most);
-    const std::string low = bytes_text(least);
-    if (low == high) return high;
-    const std::string_view unit = std::string_view(high).substr(high.rfind(' '));
-    return (low.ends_with(unit) ? low.substr(0, low.size() - unit.size()) : low) + "-" + high;
+    return span_text(bytes_text(least), bytes_text(most));
 }
 
 int64_t lacks(const DeviceMemory& m) { return std::max<int64_t>(0, m.needed() - m.capacity); }

@@ -92,16 +92,10 @@ std::vector<std::vector<size_t>> alike(const Plan& plan, const std::vector<Devic
     return groups;
 }
 
-// "1.20 GB", or of several "1.20-1.35 GB".
 template <class Show>
-std::string span_text(const std::vector<int64_t>& values, Show show) {
+std::string spanned(const std::vector<int64_t>& values, Show show) {
     const auto [least, most] = std::minmax_element(values.begin(), values.end());
-    const std::string low = show(*least), high = show(*most);
-    if (low == high) return high;
-    const size_t unit = low.rfind(' ');
-    const bool same_unit =
-        unit != std::string::npos && low.substr(unit) == high.substr(high.rfind(' '));
-    return (same_unit ? low.substr(0, unit) : low) + "-" + high;
+    return span_text(show(*least), show(*most));
 }
 
 class AlikeDevices {
@@ -118,17 +112,17 @@ public:
         std::vector<std::string> cells{folded_names(plan_.machine, devices), stages(), layers(),
                                        heads()};
         for (size_t b = 0; b < first().bytes.size(); ++b)
-            cells.push_back(span_text(values([b](const DeviceRow& r) { return r.bytes[b]; }),
-                                      [](int64_t bytes) { return bytes_text(bytes); }));
+            cells.push_back(spanned(values([b](const DeviceRow& r) { return r.bytes[b]; }),
+                                    [](int64_t bytes) { return bytes_text(bytes); }));
         const std::vector<int64_t> busy = values([](const DeviceRow& r) { return r.busy_ns; });
         const int64_t pass = plan_.prediction.decode_ns_per_token;
-        cells.push_back(pass > 0 ? span_text(busy, [](int64_t ns) { return time_text(ns); }) : "");
-        cells.push_back(pass > 0 ? span_text(busy,
-                                             [&](int64_t ns) {
-                                                 return fmt::format("{:.0f} %",
-                                                                    100 * static_cast<double>(ns) /
-                                                                        static_cast<double>(pass));
-                                             })
+        cells.push_back(pass > 0 ? spanned(busy, [](int64_t ns) { return time_text(ns); }) : "");
+        cells.push_back(pass > 0 ? spanned(busy,
+                                           [&](int64_t ns) {
+                                               return fmt::format("{:.0f} %",
+                                                                  100 * static_cast<double>(ns) /
+                                                                      static_cast<double>(pass));
+                                           })
                                  : "");
         return cells;
     }
@@ -158,8 +152,8 @@ private:
             end = std::max(end, r->layer_range.end);
         }
         if (same) return first().layers.empty() ? "-" : first().layers;
-        const std::string each = span_text(values([](const DeviceRow& r) { return r.num_layers; }),
-                                           [](int64_t n) { return std::to_string(n); }) +
+        const std::string each = spanned(values([](const DeviceRow& r) { return r.num_layers; }),
+                                         [](int64_t n) { return std::to_string(n); }) +
                                  " each";
         return follow ? fmt::format("{}, {}", first_to_last(begin, end - 1), each) : each;
     }
@@ -177,10 +171,9 @@ private:
         if (end == 0) return "-";
         const std::string range = first_to_last(begin, end - 1);
         return same ? range
-                    : fmt::format(
-                          "{}, {} each", range,
-                          span_text(values([](const DeviceRow& r) { return r.heads.size(); }),
-                                    [](int64_t n) { return std::to_string(n); }));
+                    : fmt::format("{}, {} each", range,
+                                  spanned(values([](const DeviceRow& r) { return r.heads.size(); }),
+                                          [](int64_t n) { return std::to_string(n); }));
     }
 
     const Plan& plan_;

@@ -34,10 +34,6 @@ bool as_large(const Row& a, const Row& b) {
     };
     return near(a.least_bytes, b.least_bytes) && near(a.most_bytes, b.most_bytes);
 }
-std::string span_text(const Row& row) {
-    const std::string low = time_text(row.least_ns), high = time_text(row.most_ns);
-    return low == high ? high : low.substr(0, low.find(' ')) + "-" + high;
-}
 void join_times(Row& row, const Row& other) {
     row.least_ns = std::min(row.least_ns, other.least_ns);
     row.most_ns = std::max(row.most_ns, other.most_ns);
@@ -327,7 +323,8 @@ std::string StepsText::folded(int width, size_t kinds) const {
                            ? fmt::format("- {}: {}", head(all[s]), title(block))
                            : "- " + title(block));
             for (const Row& row : block.rows)
-                table.row({"  " + row.what, row.where, row.bytes, row.how, span_text(row)});
+                table.row({"  " + row.what, row.where, row.bytes, row.how,
+                           span_text(time_text(row.least_ns), time_text(row.most_ns))});
             if (!block.last.empty())
                 table.line(fmt::format("    in layer {}: {}", block.layer + block.repeats - 1,
                                        block.last));

@@ -32,7 +32,7 @@ std::string find_program(const char* name) {
 // Where there is no browser, or none that starts (a container without namespaces, say), the test
 // skips with the reason.
 const char* why_not() {
-    static const std::string reason = [] {
+    static const std::string kReason = [] {
         const std::string chromium = find_program("chromium");
         if (chromium.empty())
             return std::string("no chromium: install the distribution's package `chromium`");
@@ -40,7 +40,7 @@ const char* why_not() {
         const gpu_check::Outcome outcome = gpu_check::run({chromium, "--version"}, 60);
         return outcome.code == 0 ? std::string() : "chromium --version: " + outcome.errors;
     }();
-    return reason.empty() ? nullptr : reason.c_str();
+    return kReason.empty() ? nullptr : kReason.c_str();
 }
 
 std::string page_of(const TemporaryFolder& folder, std::vector<std::string> arguments) {

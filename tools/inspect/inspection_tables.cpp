@@ -32,12 +32,7 @@ public:
     int64_t most() const { return most_; }
     template <class Show>
     std::string text(Show show) const {
-        const std::string low = show(least_), high = show(most_);
-        if (low == high) return high;
-        const size_t unit = low.rfind(' '), other = high.rfind(' ');
-        const bool same =
-            unit != low.npos && other != high.npos && low.substr(unit) == high.substr(other);
-        return (same ? low.substr(0, unit) : low) + "-" + high;
+        return span_text(show(least_), show(most_));
     }
 
 private:

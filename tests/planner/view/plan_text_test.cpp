@@ -90,6 +90,9 @@ TEST_CASE("names and numbers of many are folded", "[planner]") {
     for (int i = 0; i < 64; ++i) every_eighth.push_back(fmt::format("sim:h100[{}]", 8 * i));
     CHECK(folded_names(every_eighth) == "sim:h100[0,8,...,504] (64)");
     CHECK(folded_numbers({0, 1, 2, 5}) == "0-2,5");
+    CHECK(planner::span_text("1.20 GB", "1.35 GB") == "1.20-1.35 GB");
+    CHECK(planner::span_text("999 ns", "1.00 us") == "999 ns-1.00 us");
+    CHECK(planner::span_text("12", "12") == "12");
 }
 
 TEST_CASE("every device that works shows its time of a decode pass", "[planner]") {
