@@ -166,12 +166,12 @@ TEST_CASE("two jobs on the same two hosts do not meet", "[tools]") {
     if (const std::string why = TwoHosts::absent(); !why.empty()) CLEAVE_SKIP(why);
     const TwoHosts hosts;
     const std::string model = bundled_model().string();
+    const std::string both_at_once =
+        "dir=$0 script=$1; shift; for job in 1 2; do timeout 600 \"$script\" mpirun \"$dir\" "
+        "-np 2 --host a,b \"${@:2}\" > \"$dir/out.$job\" & jobs[job]=$!; done; "
+        "wait ${jobs[1]} && wait ${jobs[2]}";
     const CommandResult both = run_program(
-        Words{"bash", "-c",
-              "dir=$0 script=$1; shift; for job in 1 2; do timeout 600 \"$script\" mpirun \"$dir\" "
-              "-np 2 --host a,b \"${@:2}\" > \"$dir/out.$job\" & jobs[job]=$!; done; "
-              "wait ${jobs[1]} && wait ${jobs[2]}",
-              hosts.dir(), TwoHosts::script(), "-"} +
+        Words{"bash", "-c", both_at_once, hosts.dir(), TwoHosts::script(), "-"} +
         cleave_run(model, "12") + Words{"--devices", "host[0]@a,host[0]@b", "--tp", "2"});
     INFO(both.error);
     REQUIRE(both.exit_code == 0);

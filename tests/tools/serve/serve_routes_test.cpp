@@ -54,7 +54,7 @@ TEST_CASE("more texts of a prompt than run at once are those of a server with ro
         const Json choice = Json::parse(events[i])["choices"][0];
         texts.at(choice["index"]) += choice["text"].get<std::string>();
     }
-    for (size_t i = 0; i < 7; ++i) CHECK(texts[i] == all["choices"][i]["text"]);
+    for (size_t i = 0; i < 7; ++i) CHECK(all["choices"][i]["text"] == texts[i]);
 }
 
 TEST_CASE("an echo has the prompt's log-probabilities, which are those of the tokens when new",
