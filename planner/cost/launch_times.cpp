@@ -191,8 +191,9 @@ LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& 
         double cached = resident(device);
         work = seconds_to_ns(bytes * cached, static_cast<double>(m.cache_bandwidth)) +
                seconds_to_ns(bytes * (1 - cached), static_cast<double>(m.bandwidth));
-        bool narrow = dtype_bits(facts.dtype) < 32;
-        if (narrow)
+        // Codes that meet rounded activations are multiplied as they are.
+        const bool rounds = workload_.compute == ComputeMode::kFast && is_integer_code(facts.dtype);
+        if (dtype_bits(facts.dtype) < 32 && !rounds)
             work = std::max(work, seconds_to_ns(static_cast<double>(amounts.weight_bytes.at(p)) *
                                                     8 / dtype_bits(facts.dtype),
                                                 static_cast<double>(m.widening)));

@@ -2,9 +2,9 @@
 // `tools/bench cpu`: decode and prefill of a Llama shape with random weights on host devices, as
 // shares of what the same machine reaches in a plain read loop and in plain loops of products, and
 // beside what the planner predicts from the rates that `cleave devices --measure` takes. --batches:
-// decode of 1 to 32 sequences in place of the table. Rounds of that measurement and of the
-// generations take turns, so that both see what the machine does meanwhile. --steps adds each
-// kernel. Prints one table; nothing here is a test.
+// decode of 1 to 32 sequences in place of the table; --peers: beside llama.cpp. Rounds of that
+// measurement and of the generations take turns, so that both see what the machine does meanwhile.
+// --steps adds each kernel. Prints one table; nothing here is a test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -25,6 +25,7 @@
 #include "runtime/generate/generate.h"
 #include "tools/benchmarks/bench_model.h"
 #include "tools/benchmarks/cpu_limits.h"
+#include "tools/benchmarks/cpu_peers.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/host_bench.h"
 
@@ -372,7 +373,9 @@ void table(const Flags& flags) {
 int main(int argc, char** argv) {
     try {
         Flags flags;
+        bench::PeersOptions with_peers;
         std::string dtype;
+        bool peers = false;
         int words = 0;
         for (int i = 1; i < argc; ++i) {
             std::string word = argv[i];
@@ -384,14 +387,24 @@ int main(int argc, char** argv) {
                 flags.batches = true;
             else if (word == "--exact" || word == "--fast")
                 flags.compute = word.substr(2);
+            else if (word == "--peers")
+                peers = true;
+            else if ((word == "--llama-cpp" || word == "--json") && i + 1 < argc)
+                (word == "--json" ? with_peers.json : with_peers.llama_cpp) = argv[++i];
             else
                 (words++ == 0 ? flags.shape : dtype) = word;
         }
-        if (dtype.empty()) dtype = flags.shape == "llama-110m" ? "f32" : "bf16";
+        const bool any_dtype = dtype.empty();
+        if (any_dtype) dtype = flags.shape == "llama-110m" ? "f32" : "bf16";
         const std::optional<DType> parsed = parse_dtype(dtype);
         if (!parsed) throw UserError("no type '{}'; give f32, f16, bf16, int8 or int4", dtype);
         flags.dtype = *parsed;
-        if (flags.batches)
+        if (peers) {
+            with_peers.shape = flags.shape;
+            if (!any_dtype) with_peers.dtype = parsed;
+            with_peers.compute = workload_of(flags).compute;
+            bench::beside_peers(with_peers);
+        } else if (flags.batches)
             batches(flags);
         else
             table(flags);

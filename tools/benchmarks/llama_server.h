@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// llama.cpp's server on a trace: a model file of a shape with random weights in f32, the server
-// over it, and requests by HTTP whose tokens are streamed. Linux.
+// llama.cpp's server on a trace: the server over a model file, and requests by HTTP whose tokens
+// are streamed. Linux.
 #pragma once
 
 #include <string>
@@ -8,14 +8,10 @@
 
 #include <sys/types.h>
 
-#include "importer/graph/graph.h"
 #include "runtime/engine/serve_trace.h"
 #include "tools/benchmarks/http_load.h"
 
 namespace cleave::bench {
-
-// A model in GGUF, version 3, of a Llama without biases whose embedding table is tied.
-void write_random_gguf(const importer::ModelConfig& config, const std::string& path);
 
 class LlamaServer {
 public:

@@ -9,6 +9,7 @@
 #include "runtime/base/split_mix.h"
 #include "runtime/engine/serve_report.h"
 #include "tools/benchmarks/llama_server.h"
+#include "tools/benchmarks/random_gguf.h"
 #include "tools/benchmarks/serve_bench.h"
 #include "tools/benchmarks/serve_http.h"
 #include "tools/cli/calibrate.h"

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154  # cache, logs: set by common.sh
-# Libraries that are built from their pinned source distributions (pypi-source in
-# tools/dependencies), static and position-independent, once a machine into the cache:
-# NAME-VERSION there. tools/cmake/NAME.cmake finds them.
+# What is built from its pinned source distribution (pypi-source and pypi-peer in
+# tools/dependencies), once a machine into the cache: NAME-VERSION there. Libraries are static and
+# position-independent; tools/cmake/NAME.cmake finds them.
 # Of each: compile_NAME WORK, which compiles WORK/source into WORK/prefix, and NAME_built_with, the
 # program that this was done with: where it changes, the library is built again.
 
-source_version() { dependencies pypi-source | awk -v name="$1" '$1 == name { print $2 }'; }
+source_version() { { dependencies pypi-source && dependencies pypi-peer; } | awk -v name="$1" '$1 == name { print $2 }'; }
 source_prefix() { printf '%s/%s-%s' "$cache" "$1" "$(source_version "$1")"; }
 
 source_is_there() {
@@ -20,7 +20,7 @@ source_is_there() {
 # looks for have to be at hand; --no-build-isolation keeps pip from fetching others.
 fetch_source() { # fetch_source NAME WORK
     make_environment "$2/python" pypi-build &&
-        requirements pypi-source | grep "^$1==" >"$2/source.txt" &&
+        { requirements pypi-source && requirements pypi-peer; } | grep "^$1==" >"$2/source.txt" &&
         PATH=$2/python/bin:$PATH pip_in "$2/python" download --no-deps --no-binary "$1" --no-build-isolation \
             --require-hashes -r "$2/source.txt" -d "$2" &&
         mkdir "$2/source" &&
@@ -44,7 +44,7 @@ build_source() { # build_source NAME
 build_source_once() { # another set-up may have built it while this one waited for the lock
     if source_is_there "$1"; then return; fi
     find "$cache" -maxdepth 1 -name "building-$1.*" -exec rm -rf {} + # of an interrupted build
-    step "$1 $(source_version "$1"), from source (about a minute)" "$1" build_source "$1"
+    step "$1 $(source_version "$1"), from source (a minute or more)" "$1" build_source "$1"
 }
 
 install_source() { # install_source NAME
@@ -91,4 +91,25 @@ compile_xgrammar() { # compile_xgrammar WORK
         "$cmake" --build "$1/build" --parallel "$(parallel_jobs)" &&
         "$cmake" --install "$1/build" --prefix "$1/prefix" &&
         cp "$1/source/LICENSE" "$1/source/NOTICE" "$1/prefix"
+}
+
+# Programs for this machine's CPU.
+llama_cpp_python_built_with() { "$(system_tool g++)" -dumpfullversion && grep -m 1 '^flags' /proc/cpuinfo; }
+
+# llama.cpp alone, as its own build does: what tools/bench runs beside Cleave.
+compile_llama_cpp_python() { # compile_llama_cpp_python WORK
+    local cmake=$1/python/bin/cmake program
+    "$cmake" -S "$1/source/vendor/llama.cpp" -B "$1/build" -G Ninja \
+        -DCMAKE_BUILD_TYPE=Release \
+        -DBUILD_SHARED_LIBS=OFF \
+        -DLLAMA_BUILD_TESTS=OFF \
+        -DLLAMA_BUILD_EXAMPLES=OFF \
+        -DLLAMA_BUILD_UI=OFF \
+        -DLLAMA_OPENSSL=OFF &&
+        "$cmake" --build "$1/build" --parallel "$(parallel_jobs)" \
+            --target llama-bench llama-quantize llama-server &&
+        mkdir -p "$1/prefix/bin" &&
+        for program in bench quantize server; do
+            cp "$1/build/bin/llama-$program" "$1/prefix/bin" || return
+        done
 }

@@ -309,9 +309,8 @@ CLEAVE_INLINE void dot_tile(QuantizedRows<Q> w, const float* x, i64 x_stride, fl
     }
 }
 
-template <i64 K, i64 T, class Weights>
-void dot_rows(Weights w, i64 rows, const float* x, i64 x_stride, float step, float* c,
-              i64 c_stride) {
+template <i64 K, i64 T, class Weights, class X>
+void dot_rows(Weights w, i64 rows, const X* x, i64 x_stride, float step, float* c, i64 c_stride) {
     constexpr i64 R = 4;
     i64 r = 0;
 #pragma clang loop unroll(disable)
@@ -321,8 +320,9 @@ void dot_rows(Weights w, i64 rows, const float* x, i64 x_stride, float step, flo
     for (; r < rows; ++r) dot_tile<K, 1, T>(skip_rows<K>(w, r), x, x_stride, step, c + r, c_stride);
 }
 
-template <i64 K, class Weights>
-void dot_block(Weights w, i64 rows, const Block& block, float* c, i64 c_stride) {
+// `Tokens`: a Block, or Int8Tokens of code_dots.h.
+template <i64 K, class Weights, class Tokens>
+void dot_block(Weights w, i64 rows, const Tokens& block, float* c, i64 c_stride) {
     constexpr i64 R = 32;  // a strip of rows that later tokens find in the cache
     for (i64 r = 0; r < rows; r += R) {
         i64 n = min(R, rows - r);

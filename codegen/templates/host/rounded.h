@@ -10,6 +10,7 @@
 // bf16), which meet the same units of each token: vpdpbusd and vdpbf16ps, or what equals them.
 #pragma once
 
+#include "code_dots.h"
 #include "matmul.h"
 #include "norm.h"
 #include "prelude.h"
@@ -65,17 +66,15 @@ struct Bf16Row {
 };
 
 // Up to here vectors along K are faster than strips, whose transposition so few tokens do not earn.
-template <Rounding kRounding>
-inline constexpr i64 kFewTokens = kRounding == Rounding::kInt8 ? 4 : 8;
+inline constexpr i64 kFewTokens = 8;
 
-// Tokens made ready: rows of Int8Row or Bf16Row, and scratch for strips; or, where `values` is set,
-// the values that they are rounded to, f32 [count][K].
+// Tokens made ready: rows of Int8Row or Bf16Row, and scratch for strips. Without a strip: few
+// tokens, steps of Int8Step, or the values that they are rounded to, f32 [count][K].
 template <Rounding kRounding>
 struct RoundedBlock {
     const u8* data;
     i64 count;
     u32* strip;
-    const float* values;
 };
 
 // A group whose largest magnitude is below this is zero: its reciprocal would overflow.
@@ -129,6 +128,31 @@ CLEAVE_INLINE void round_to_int8(const float* x, u8* row) {
     }
 }
 
+// As Int8Step; `x` may be read in any order.
+template <i64 K>
+CLEAVE_INLINE void round_to_steps(const float* x, Int8Step* steps) {
+    constexpr i64 kGroups = ceil_div(K, kGroup);
+    if constexpr (kGroups % kStepGroups > 0)
+        __builtin_memset(steps + kInt8Steps<K> - 1, 0, sizeof(Int8Step));
+#pragma clang loop unroll(disable)
+    for (i64 g = 0; g < kGroups; ++g) {
+        float group[kGroup] = {};
+        u8 codes[kGroup];
+        float scale;
+        i32 sum_of;
+        __builtin_memcpy(group, x + g * kGroup, min(kGroup, K - g * kGroup) * sizeof(float));
+        round_group(group, codes, &scale, &sum_of);
+        Int8Step& step = steps[g / kStepGroups];
+        const i64 lane = g % kStepGroups * 4;
+        for (i64 half = 0; half < 2; ++half)
+            __builtin_memcpy(step.codes[half] + lane, codes + half * kHalf, kHalf);
+        for (i64 i = 0; i < 4; ++i) {
+            step.scales[lane + i] = scale;
+            step.sums[lane + i] = i == 0 ? sum_of : 0;
+        }
+    }
+}
+
 CLEAVE_INLINE void round_pair(const float* x, i64 count, u8* to) {
     bf16 pair[2] = {};
     for (i64 i = 0; i < count; ++i) store_one(pair + i, x[i]);
@@ -156,37 +180,6 @@ CLEAVE_INLINE void round_row(const float* x, u8* row) {
 }
 
 // ---- Units of 32 bits
-
-// Sums of the products of neighbouring pairs of 16 bits.
-using Shorts = __INT16_TYPE__ __attribute__((ext_vector_type(2 * kLanes)));
-CLEAVE_INLINE IntN<kLanes> multiply_pairs(Shorts a, Shorts b) {
-#if defined(__AVX512BW__)
-    return __builtin_ia32_pmaddwd512(a, b);
-#elif defined(__AVX2__) && !defined(__AVX512F__)
-    return __builtin_ia32_pmaddwd256(a, b);
-#else
-    const auto low = [](Shorts v) { return __builtin_bit_cast(IntN<kLanes>, v) << 16 >> 16; };
-    const auto high = [](Shorts v) { return __builtin_bit_cast(IntN<kLanes>, v) >> 16; };
-    return low(a) * low(b) + high(a) * high(b);
-#endif
-}
-
-// sums + the products of the four bytes of each lane: unsigned ones of w, signed ones of x.
-CLEAVE_INLINE IntN<kLanes> dot4(IntN<kLanes> sums, UintN<kLanes> w, u32 x) {
-    const UintN<kLanes> xs = x;
-#if defined(__AVX512VNNI__) && defined(__AVX512F__)
-    return __builtin_ia32_vpdpbusd512(sums, __builtin_bit_cast(IntN<kLanes>, w),
-                                      __builtin_bit_cast(IntN<kLanes>, xs));
-#elif defined(__AVXVNNI__) && defined(__AVX2__) && !defined(__AVX512F__)
-    return __builtin_ia32_vpdpbusd256(sums, __builtin_bit_cast(IntN<kLanes>, w),
-                                      __builtin_bit_cast(IntN<kLanes>, xs));
-#else
-    // Bytes 0 and 2, then 1 and 3, each as 16 bits.
-    const auto shorts = [](UintN<kLanes> v) { return __builtin_bit_cast(Shorts, v); };
-    return sums + multiply_pairs(shorts(w & 0x00ff00ffu), shorts(xs) << 8 >> 8) +
-           multiply_pairs(shorts((w >> 8) & 0x00ff00ffu), shorts(xs) >> 8);
-#endif
-}
 
 // sums + what a unit of bf16 weights and activations is worth (Bf16Row): of a pair the second
 // product first, as vdpbf16ps.
@@ -345,7 +338,8 @@ struct CodeStrip {
                     u32 unit;
                     __builtin_memcpy(&unit, codes + t * Row::kBytes + q * 4, 4);
 #pragma clang loop unroll(full)
-                    for (i64 v = 0; v < V; ++v) dots[v][t] = dot4(dots[v][t], w[v], unit);
+                    for (i64 v = 0; v < V; ++v)
+                        dots[v][t] = dot4(dots[v][t], w[v], UintN<kLanes>(unit));
                 }
             }
 #pragma clang loop unroll(full)
@@ -445,51 +439,47 @@ constexpr i64 strip_floats() {
 // Scratch floats for a block of `tokens`, the strip among them.
 template <i64 K, Rounding kRounding>
 constexpr i64 rounded_floats(i64 tokens) {
-    return max(kFewTokens<kRounding> * K,
+    constexpr i64 kFew =
+        kRounding == Rounding::kInt8 ? kInt8Steps<K> * static_cast<i64>(sizeof(Int8Step)) / 4 : K;
+    return max(kFewTokens * kFew + round_up(K, 16),
                round_up(tokens * rounded_row_bytes<K, kRounding>(), 64) / 4 +
                    strip_floats<K, kRounding>());
 }
 
 // x [K] as the values that it is rounded to; `to` may be x.
-template <i64 K, Rounding kRounding>
+template <i64 K>
 CLEAVE_INLINE void round_values(const float* x, float* to) {
-    if constexpr (kRounding == Rounding::kBf16) {
-        for (i64 i = 0; i < K; ++i) {
-            bf16 value;
-            store_one(&value, x[i]);
-            to[i] = load_one(&value);
-        }
-    } else {
-#pragma clang loop unroll(disable)
-        for (i64 at = 0; at < K; at += kGroup) {
-            const i64 n = min(kGroup, K - at);
-            float group[kGroup] = {};
-            __builtin_memcpy(group, x + at, n * sizeof(float));
-            u8 codes[kGroup];
-            float scale;
-            i32 total;
-            round_group(group, codes, &scale, &total);
-            for (i64 i = 0; i < n; ++i)
-                to[at + i] = static_cast<float>(static_cast<__INT8_TYPE__>(codes[i])) * scale;
-        }
+    for (i64 i = 0; i < K; ++i) {
+        bf16 value;
+        store_one(&value, x[i]);
+        to[i] = load_one(&value);
     }
+}
+
+template <i64 K, Rounding kRounding, class Norm>
+CLEAVE_INLINE RoundedBlock<kRounding> prepare_few(const Rows& input, i64 first, i64 count,
+                                                  const Norm& norm, float* scratch) {
+    float* row = scratch;  // of f32; tokens follow
+    float* tokens = scratch + round_up(K, 16);
+    for (i64 t = 0; t < count; ++t) {
+        const float* x = input.row(first + t);
+        if constexpr (Norm::kPresent) {
+            rms_norm_row<K>(x, norm, row);
+            x = row;
+        }
+        if constexpr (kRounding == Rounding::kInt8)
+            round_to_steps<K>(x, reinterpret_cast<Int8Step*>(tokens) + t * kInt8Steps<K>);
+        else
+            round_values<K>(x, tokens + t * K);
+    }
+    return {reinterpret_cast<const u8*>(tokens), count, nullptr};
 }
 
 template <i64 K, Rounding kRounding, bool kReproducible, class Norm>
 CLEAVE_INLINE RoundedBlock<kRounding> prepare_rounded(const Rows& input, i64 first, i64 count,
                                                       const Norm& norm, float* scratch) {
-    if (!kReproducible && count <= kFewTokens<kRounding>) {
-        for (i64 t = 0; t < count; ++t) {
-            const float* x = input.row(first + t);
-            float* to = scratch + t * K;
-            if constexpr (Norm::kPresent) {
-                rms_norm_row<K>(x, norm, to);
-                x = to;
-            }
-            round_values<K, kRounding>(x, to);
-        }
-        return {nullptr, count, nullptr, scratch};
-    }
+    if (!kReproducible && count <= kFewTokens)
+        return prepare_few<K, kRounding>(input, first, count, norm, scratch);
     constexpr i64 kRowBytes = rounded_row_bytes<K, kRounding>();
     u8* rows = reinterpret_cast<u8*>(scratch);
     float* rest = scratch + round_up(count * kRowBytes, 64) / 4;
@@ -503,7 +493,7 @@ CLEAVE_INLINE RoundedBlock<kRounding> prepare_rounded(const Rows& input, i64 fir
         }
         round_row<K, kRounding>(x, rows + t * kRowBytes);
     }
-    return {rows, count, reinterpret_cast<u32*>(rest), nullptr};
+    return {rows, count, reinterpret_cast<u32*>(rest)};
 }
 
 // ---- The product
@@ -539,8 +529,17 @@ template <i64 K, Rounding kRounding, class Weights>
 __attribute__((noinline)) void multiply_rounded(Weights w, i64 rows,
                                                 const RoundedBlock<kRounding>& block, float* c,
                                                 i64 c_stride) {
-    if (block.values) {
-        dot_block<K>(w, rows, {block.values, block.count, K, false, 1.0f}, c, c_stride);
+    if (!block.strip) {
+        if constexpr (kRounding == Rounding::kInt8)
+            dot_block<K>(w, rows,
+                         Int8Tokens{reinterpret_cast<const Int8Step*>(block.data), block.count,
+                                    kInt8Steps<K>, 1.0f},
+                         c, c_stride);
+        else
+            dot_block<K>(
+                w, rows,
+                Block{reinterpret_cast<const float*>(block.data), block.count, K, false, 1.0f}, c,
+                c_stride);
         return;
     }
     using Strip = decltype(strip_of<K>(w));
