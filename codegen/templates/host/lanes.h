@@ -14,6 +14,7 @@ namespace cleave {
 // [K][kLanes] when that suffices, missing tokens are zero. Otherwise rows [count][stride]. For
 // products of integers the data are integers in [-255, 255], worth `step` each.
 struct Block {
+    static constexpr i64 kAtOnce = 4;  // tokens of the first tile of dot products
     const float* data;
     i64 count;
     i64 stride;

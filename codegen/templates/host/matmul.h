@@ -320,7 +320,7 @@ void dot_rows(Weights w, i64 rows, const X* x, i64 x_stride, float step, float* 
     for (; r < rows; ++r) dot_tile<K, 1, T>(skip_rows<K>(w, r), x, x_stride, step, c + r, c_stride);
 }
 
-// `Tokens`: a Block, or Int8Tokens of code_dots.h.
+// `Tokens`: a Block, or the tokens of rounded_dots.h.
 template <i64 K, class Weights, class Tokens>
 void dot_block(Weights w, i64 rows, const Tokens& block, float* c, i64 c_stride) {
     constexpr i64 R = 32;  // a strip of rows that later tokens find in the cache
@@ -330,6 +330,12 @@ void dot_block(Weights w, i64 rows, const Tokens& block, float* c, i64 c_stride)
         const auto strip = skip_rows<K>(w, r);
         auto x = [&](i64 at) { return block.data + at * block.stride; };
         auto out = [&](i64 at) { return c + at * c_stride + r; };
+        // While weights come from memory more tokens cost little; from the cache fewer are faster.
+        if constexpr (Tokens::kAtOnce > 4)
+            if (block.count >= 8) {
+                dot_rows<K, 8>(strip, n, x(0), block.stride, block.step, out(0), c_stride);
+                t = 8;
+            }
         for (; t + 4 <= block.count; t += 4)
             dot_rows<K, 4>(strip, n, x(t), block.stride, block.step, out(t), c_stride);
         if (t + 2 <= block.count) {

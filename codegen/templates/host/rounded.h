@@ -4,17 +4,18 @@
 // features, the largest magnitude / 127. Products of integers are exact within a group; all other
 // sums are f32, one group or pair after the other, whatever the number of tokens and the vectors'
 // width.
-// A few tokens meet weights as they do in f32 (matmul.h), each as the value that it is rounded to:
-// the same products, other sums; not where those must not depend on the number of tokens. For more,
-// rows of weights lie in lanes: a strip of them is transposed into units of 32 bits (4 codes or 2
-// bf16), which meet the same units of each token: vpdpbusd and vdpbf16ps, or what equals them.
+// A few tokens meet weights by vectors along the depth (rounded_dots.h; bf16 without a unit for it
+// as f32, matmul.h): the same products, other sums; not where those must not depend on the number
+// of tokens. For more, rows of weights lie in lanes: a strip of them is transposed into units of 32
+// bits (4 codes or 2 bf16), which meet the same units of each token: vpdpbusd and vdpbf16ps, or
+// what equals them.
 #pragma once
 
-#include "code_dots.h"
 #include "matmul.h"
 #include "norm.h"
 #include "prelude.h"
 #include "quantized.h"
+#include "rounded_dots.h"
 
 namespace cleave {
 
@@ -54,11 +55,6 @@ struct Int8Row {
 
 // bf16 in pairs where the CPU multiplies them; else f32 with 16 bits of zeros at the end, and the
 // second of a pair comes first, as vdpbf16ps adds them. Rows keep out of each other's cache sets.
-#if defined(__AVX512BF16__)
-inline constexpr i64 kUnitElements = 2;
-#else
-inline constexpr i64 kUnitElements = 1;
-#endif
 template <i64 K>
 struct Bf16Row {
     static constexpr i64 kUnits = round_up(K, 2) / kUnitElements;
@@ -66,10 +62,12 @@ struct Bf16Row {
 };
 
 // Up to here vectors along K are faster than strips, whose transposition so few tokens do not earn.
-inline constexpr i64 kFewTokens = 8;
+template <Rounding kRounding>
+inline constexpr i64 kFewTokens = kRounding == Rounding::kBf16 && kUnitElements == 2 ? 32 : 8;
 
-// Tokens made ready: rows of Int8Row or Bf16Row, and scratch for strips. Without a strip: few
-// tokens, steps of Int8Step, or the values that they are rounded to, f32 [count][K].
+// Tokens made ready: rows of Int8Row or Bf16Row, and scratch for strips. Without a strip they are
+// few: steps of Int8Step, rows of Bf16Row, or, where the CPU does not multiply bf16, the values
+// that they are rounded to, f32 [count][K].
 template <Rounding kRounding>
 struct RoundedBlock {
     const u8* data;
@@ -177,21 +175,6 @@ CLEAVE_INLINE void round_row(const float* x, u8* row) {
         round_to_int8<K>(x, row);
     else
         round_to_bf16<K>(x, row);
-}
-
-// ---- Units of 32 bits
-
-// sums + what a unit of bf16 weights and activations is worth (Bf16Row): of a pair the second
-// product first, as vdpbf16ps.
-CLEAVE_INLINE Vec dot_unit(Vec sums, UintN<kLanes> w, u32 x) {
-    const UintN<kLanes> xs = x;
-#if defined(__AVX512BF16__)
-    using Pairs = __bf16 __attribute__((__vector_size__(4 * kLanes)));
-    return __builtin_ia32_dpbf16ps_512(sums, __builtin_bit_cast(Pairs, w),
-                                       __builtin_bit_cast(Pairs, xs));
-#else
-    return sums + __builtin_bit_cast(Vec, w) * __builtin_bit_cast(Vec, xs);
-#endif
 }
 
 // ---- A strip of weights: [units][kStripRows], lane r is row r's; rows past the last repeat it
@@ -408,7 +391,8 @@ struct Bf16Strip {
                 u32 unit;
                 __builtin_memcpy(&unit, x + t * Row::kBytes + u * 4, 4);
 #pragma clang loop unroll(full)
-                for (i64 v = 0; v < V; ++v) acc[v][t] = dot_unit(acc[v][t], w[v], unit);
+                for (i64 v = 0; v < V; ++v)
+                    acc[v][t] = dot_unit(acc[v][t], w[v], UintN<kLanes>(unit));
             }
         }
     }
@@ -436,12 +420,16 @@ constexpr i64 strip_floats() {
     constexpr i64 kRow = kInPlace<kRounding> ? 0 : K + kLanes;
     return max(kRounding == Rounding::kInt8 ? kInt8Words : Bf16Strip<K>::kWords, kRow);
 }
+// Of one of few tokens.
+template <i64 K, Rounding kRounding>
+constexpr i64 few_row_floats() {
+    if (kRounding == Rounding::kInt8) return kInt8Steps<K> * static_cast<i64>(sizeof(Int8Step)) / 4;
+    return kUnitElements == 2 ? Bf16Row<K>::kBytes / 4 : K;
+}
 // Scratch floats for a block of `tokens`, the strip among them.
 template <i64 K, Rounding kRounding>
 constexpr i64 rounded_floats(i64 tokens) {
-    constexpr i64 kFew =
-        kRounding == Rounding::kInt8 ? kInt8Steps<K> * static_cast<i64>(sizeof(Int8Step)) / 4 : K;
-    return max(kFewTokens * kFew + round_up(K, 16),
+    return max(kFewTokens<kRounding> * few_row_floats<K, kRounding>() + round_up(K, 16),
                round_up(tokens * rounded_row_bytes<K, kRounding>(), 64) / 4 +
                    strip_floats<K, kRounding>());
 }
@@ -467,10 +455,13 @@ CLEAVE_INLINE RoundedBlock<kRounding> prepare_few(const Rows& input, i64 first, 
             rms_norm_row<K>(x, norm, row);
             x = row;
         }
+        float* to = tokens + t * few_row_floats<K, kRounding>();
         if constexpr (kRounding == Rounding::kInt8)
-            round_to_steps<K>(x, reinterpret_cast<Int8Step*>(tokens) + t * kInt8Steps<K>);
+            round_to_steps<K>(x, reinterpret_cast<Int8Step*>(to));
+        else if constexpr (kUnitElements == 2)
+            round_to_bf16<K>(x, reinterpret_cast<u8*>(to));
         else
-            round_values<K>(x, tokens + t * K);
+            round_values<K>(x, to);
     }
     return {reinterpret_cast<const u8*>(tokens), count, nullptr};
 }
@@ -478,7 +469,7 @@ CLEAVE_INLINE RoundedBlock<kRounding> prepare_few(const Rows& input, i64 first, 
 template <i64 K, Rounding kRounding, bool kReproducible, class Norm>
 CLEAVE_INLINE RoundedBlock<kRounding> prepare_rounded(const Rows& input, i64 first, i64 count,
                                                       const Norm& norm, float* scratch) {
-    if (!kReproducible && count <= kFewTokens)
+    if (!kReproducible && count <= kFewTokens<kRounding>)
         return prepare_few<K, kRounding>(input, first, count, norm, scratch);
     constexpr i64 kRowBytes = rounded_row_bytes<K, kRounding>();
     u8* rows = reinterpret_cast<u8*>(scratch);
@@ -530,16 +521,17 @@ __attribute__((noinline)) void multiply_rounded(Weights w, i64 rows,
                                                 const RoundedBlock<kRounding>& block, float* c,
                                                 i64 c_stride) {
     if (!block.strip) {
-        if constexpr (kRounding == Rounding::kInt8)
-            dot_block<K>(w, rows,
-                         Int8Tokens{reinterpret_cast<const Int8Step*>(block.data), block.count,
-                                    kInt8Steps<K>, 1.0f},
-                         c, c_stride);
-        else
-            dot_block<K>(
-                w, rows,
-                Block{reinterpret_cast<const float*>(block.data), block.count, K, false, 1.0f}, c,
-                c_stride);
+        constexpr i64 kStride = few_row_floats<K, kRounding>();
+        if constexpr (kRounding == Rounding::kInt8) {
+            const auto* steps = reinterpret_cast<const Int8Step*>(block.data);
+            dot_block<K>(w, rows, Int8Tokens{steps, block.count, kInt8Steps<K>, 1.0f}, c, c_stride);
+        } else if constexpr (kUnitElements == 2) {
+            const auto* pairs = reinterpret_cast<const u32*>(block.data);
+            dot_block<K>(w, rows, Bf16Tokens{pairs, block.count, kStride, 1.0f}, c, c_stride);
+        } else {
+            const auto* values = reinterpret_cast<const float*>(block.data);
+            dot_block<K>(w, rows, Block{values, block.count, kStride, false, 1.0f}, c, c_stride);
+        }
         return;
     }
     using Strip = decltype(strip_of<K>(w));

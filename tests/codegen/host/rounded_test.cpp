@@ -155,7 +155,8 @@ TEST_CASE("a fast product of bf16 rounds activations to bf16, on every CPU", "[c
         const auto weight = GuardedBuffer::random("weight", DType::kBF16, in * out, rng);
         const Product product = product_of(in, out, DType::kBF16, weight.word());
         for (const std::string& cpu : cpus(false))
-            for (int64_t tokens : {1, 9, 37}) check(product, values_of(weight), false, tokens, cpu);
+            for (int64_t tokens : {1, 15, 37})
+                check(product, values_of(weight), false, tokens, cpu);
         CHECK(weight.guards_intact());
     }
 }
@@ -183,20 +184,27 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("few tokens of a fast product of integers have each the bits that they have alone",
-          "[codegen]") {
+TEST_CASE("few tokens of a fast product have each the bits that they have alone", "[codegen]") {
     std::mt19937 rng(6);
+    std::vector<Shard> shards;
+    std::vector<Product> products;
     for (const QuantizedCase& c : integer_cases()) {
-        CAPTURE(describe(c));
-        const Shard weight(c, rng);
-        const Product product = product_of(c.columns, c.rows, weight.format, weight.word());
+        const Shard& weight = shards.emplace_back(c, rng);
+        products.push_back(product_of(c.columns, c.rows, weight.format, weight.word()));
+    }
+    const auto narrow = GuardedBuffer::random("weight", DType::kBF16, 531 * 45, rng);
+    products.push_back(product_of(531, 45, DType::kBF16, narrow.word()));
+    const bool has_unit = host_compiler_info().features.find("avx512bf16") != std::string::npos;
+    for (const Product& product : products) {
         const auto x = GuardedBuffer::random("x", DType::kF32, 8 * product.spec.x.stride, rng);
         for (const std::string& cpu : cpus(false)) {
-            CAPTURE(cpu);
+            // Without a unit for bf16, f32 vectors take the tokens, in another order each number.
+            if (!product.spec.weight.quantized && (!cpu.empty() || !has_unit)) continue;
+            CAPTURE(product.spec.in, product.spec.out, cpu);
             const std::vector<double> all = product.run(x, 8, cpu);
             for (int64_t tokens : {1, 2, 3, 4, 7})
                 CHECK(product.run(x, tokens, cpu) ==
-                      std::vector<double>(all.begin(), all.begin() + tokens * c.rows));
+                      std::vector<double>(all.begin(), all.begin() + tokens * product.spec.out));
         }
     }
 }

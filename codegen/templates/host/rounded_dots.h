@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Integer codes of 4 or 8 bits times activations rounded to int8 (rounded.h), for few tokens:
-// vectors along the depth, weights stream through once. A step is as many groups as a vector has
-// fours of lanes. Products are exact in a group; sums of groups are f32, a lane for every fourth of
-// a group's products.
+// Products on rounded activations (rounded.h) for few tokens: vectors along the depth, weights
+// stream through once. Integer codes of 4 or 8 bits meet int8: a step is as many groups as a vector
+// has fours of lanes; products are exact in a group, sums of groups are f32, a lane for every
+// fourth of a group's products. bf16 meets bf16 where the CPU multiplies them, in pairs, a lane for
+// every sixteenth pair.
 #pragma once
 
 #include "matmul.h"
@@ -41,6 +42,23 @@ CLEAVE_INLINE IntN<kLanes> dot4(IntN<kLanes> sums, UintN<kLanes> w, UintN<kLanes
 #endif
 }
 
+// sums + what a unit of bf16 weights and activations is worth: a pair where the CPU multiplies
+// them, the second product first; else an f32 for each.
+CLEAVE_INLINE Vec dot_unit(Vec sums, UintN<kLanes> w, UintN<kLanes> x) {
+#if defined(__AVX512BF16__)
+    using Pairs = __bf16 __attribute__((__vector_size__(4 * kLanes)));
+    return __builtin_ia32_dpbf16ps_512(sums, __builtin_bit_cast(Pairs, w),
+                                       __builtin_bit_cast(Pairs, x));
+#else
+    return sums + __builtin_bit_cast(Vec, w) * __builtin_bit_cast(Vec, x);
+#endif
+}
+#if defined(__AVX512BF16__)
+inline constexpr i64 kUnitElements = 2;
+#else
+inline constexpr i64 kUnitElements = 1;
+#endif
+
 // ---- A token in steps
 
 inline constexpr i64 kStepGroups = kLanes / 4;
@@ -57,6 +75,7 @@ template <i64 K>
 inline constexpr i64 kInt8Steps = ceil_div(K, kStepFeatures);
 
 struct Int8Tokens {
+    static constexpr i64 kAtOnce = 4;
     const Int8Step* data;
     i64 count;
     i64 stride;  // of tokens, in steps
@@ -116,7 +135,7 @@ CLEAVE_INLINE Vec of_groups(QuantizedRows<Q> w, i64 row, i64 group) {
     }
 }
 
-// ---- The product
+// ---- The products of codes
 
 // acc += the kGroups groups of R rows from `group` on times T tokens.
 template <i64 kGroups, i64 R, i64 T, class Q>
@@ -149,11 +168,15 @@ CLEAVE_INLINE void add_step(QuantizedRows<Q> w, i64 group, const Int8Step* x, i6
     }
 }
 
+// Bytes from what is read to what is asked for into the second-level cache: whole tiles of so many,
+// 8 KB at least. Past the end of the weights this asks for nothing that exists, which is harmless.
+constexpr i64 ahead(i64 tile) { return tile <= (256 << 10) ? round_up(8192, tile) : 4096; }
+
 template <i64 K, i64 R, i64 T, class Q>
 CLEAVE_INLINE void dot_tile(QuantizedRows<Q> w, const Int8Step* x, i64 x_stride, float, float* c,
                             i64 c_stride) {
     constexpr i64 kGroups = ceil_div(K, kGroup), kWhole = kGroups / kStepGroups;
-    constexpr i64 kAhead = R * Q::kRowBytes <= (256 << 10) ? R * Q::kRowBytes : 4096;
+    constexpr i64 kAhead = ahead(R * Q::kRowBytes);
     constexpr i64 kStepBytes = kStepGroups * Q::kGroupBytes;
     Vec acc[R][T];
 #pragma clang loop unroll(full)
@@ -169,6 +192,47 @@ CLEAVE_INLINE void dot_tile(QuantizedRows<Q> w, const Int8Step* x, i64 x_stride,
     }
     if constexpr (kGroups % kStepGroups > 0)
         add_step<kGroups % kStepGroups>(w, kWhole * kStepGroups, x + kWhole, x_stride, acc);
+#pragma clang loop unroll(full)
+    for (i64 i = 0; i < R * T; ++i) c[i % T * c_stride + i / T] = sum(acc[i / T][i % T]);
+}
+
+// ---- The products of bf16
+
+struct Bf16Tokens {
+    static constexpr i64 kAtOnce = 8;
+    const u32* data;  // pairs, the first in the lower half; of an odd depth the last has one
+    i64 count;
+    i64 stride;  // of tokens, in pairs
+    float step;  // unused
+};
+
+template <i64 K, i64 R, i64 T>
+CLEAVE_INLINE void dot_tile(const bf16* w, const u32* x, i64 x_stride, float, float* c,
+                            i64 c_stride) {
+    constexpr i64 kStep = 2 * kLanes, kWhole = K / kStep * kStep, kRest = K - kWhole;
+    constexpr i64 kAhead = ahead(R * K * 2) / 2;
+    Vec acc[R][T];
+#pragma clang loop unroll(full)
+    for (i64 i = 0; i < R * T; ++i) acc[i / T][i % T] = 0.0f;
+    const auto step = [&](i64 k, i64 count) __attribute__((always_inline)) {
+        UintN<kLanes> ws[R];
+#pragma clang loop unroll(full)
+        for (i64 r = 0; r < R; ++r) {
+            __builtin_prefetch(w + r * K + k + kAhead, 0, 2);
+            ws[r] = 0u;
+            __builtin_memcpy(&ws[r], w + r * K + k, count * 2);
+        }
+#pragma clang loop unroll(full)
+        for (i64 t = 0; t < T; ++t) {
+            UintN<kLanes> xs = 0u;
+            __builtin_memcpy(&xs, x + t * x_stride + k / 2, round_up(count, 2) * 2);
+#pragma clang loop unroll(full)
+            for (i64 r = 0; r < R; ++r) acc[r][t] = dot_unit(acc[r][t], ws[r], xs);
+        }
+    };
+#pragma clang loop unroll(disable)
+    for (i64 k = 0; k < kWhole; k += kStep) step(k, kStep);
+    if constexpr (kRest > 0) step(kWhole, kRest);
 #pragma clang loop unroll(full)
     for (i64 i = 0; i < R * T; ++i) c[i % T * c_stride + i / T] = sum(acc[i / T][i % T]);
 }
