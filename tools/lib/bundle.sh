@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154  # root: set by common.sh
-# What a bundle of the portable build packs: programs and libraries, what they are linked with, and
-# the licences of that. Sourced after common.sh.
+# What tools/gpu-check and tools/release pack: programs and libraries of the portable build, what
+# they are linked with, and the licences of that. Sourced after common.sh.
 source "$root/tools/lib/bundle_requirements.sh"
 
 portable=$root/build-portable

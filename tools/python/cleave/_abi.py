@@ -13,8 +13,9 @@ ABI_VERSION = 1
 
 def _open():
     """Beside this file in a wheel; CLEAVE_LIBRARY names another; else what the loader finds, with an engine first."""
-    beside = pathlib.Path(__file__).parent / "libcleave.so"
-    name = os.environ.get("CLEAVE_LIBRARY") or (str(beside) if beside.exists() else "libcleave.so.1")
+    folder = pathlib.Path(__file__).parent
+    beside = next((f for f in (folder / "lib/libcleave_engine.so.1", folder / "libcleave.so") if f.exists()), None)
+    name = os.environ.get("CLEAVE_LIBRARY") or (str(beside) if beside else "libcleave.so.1")
     try:
         try:
             found = c.CDLL("libcleave_engine.so.1" if name == "libcleave.so.1" else name)
