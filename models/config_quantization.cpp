@@ -16,24 +16,6 @@ void check_absent(const Fields& fields, const char* name, const char* what) {
     if (fields.has(name)) fields.refuse(name, fmt::format("null: {} are not supported", what));
 }
 
-void read_weights(const Fields& weights, PackedWeights& packed) {
-    packed.bits = static_cast<int>(weights.integer("num_bits", 64));
-    if (packed.bits != 4 && packed.bits != 8) weights.refuse("num_bits", "4 or 8");
-    check_text(weights, "type", "int");
-    check_text(weights, "strategy", "group");
-    if (!weights.boolean("symmetric", true)) weights.refuse("symmetric", "true");
-    if (weights.boolean("dynamic", false)) weights.refuse("dynamic", "false");
-    const std::string order = weights.text("actorder", "static");
-    if (order != "static" && order != "weight")
-        weights.refuse("actorder",
-                       "null or \"static\": codes in another order than their groups "
-                       "are not supported");
-    packed.group = weights.integer("group_size", kMostFeatures);
-    if (packed.group < 16 || !std::has_single_bit(static_cast<uint64_t>(packed.group)))
-        weights.refuse("group_size", "a power of two from 16");
-    weights.check_all_known({"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
-}
-
 int64_t group_of(const Fields& fields, const char* name) {
     // -1 and absent: the whole row.
     if (!fields.has(name) || fields.number(name) == -1) return 0;
@@ -41,6 +23,26 @@ int64_t group_of(const Fields& fields, const char* name) {
     if (group < 16 || !std::has_single_bit(static_cast<uint64_t>(group)))
         fields.refuse(name, "-1 or a power of two from 16");
     return group;
+}
+
+void read_weights(const Fields& weights, PackedWeights& packed) {
+    packed.bits = static_cast<int>(weights.integer("num_bits", 64));
+    if (packed.bits != 4 && packed.bits != 8) weights.refuse("num_bits", "4 or 8");
+    check_text(weights, "type", "int");
+    const std::string strategy = weights.text("strategy", "group");
+    if (strategy != "group" && strategy != "channel")
+        weights.refuse("strategy", "\"group\" or \"channel\"");
+    packed.has_zero_points = !weights.boolean("symmetric", true);
+    if (weights.boolean("dynamic", false)) weights.refuse("dynamic", "false");
+    const std::string order = weights.text("actorder", "static");
+    if (order != "static" && order != "weight")
+        weights.refuse("actorder",
+                       "null or \"static\": codes in another order than their groups "
+                       "are not supported");
+    packed.group = group_of(weights, "group_size");
+    if ((packed.group == 0) != (strategy == "channel"))
+        weights.refuse("group_size", strategy == "channel" ? "null" : "a power of two from 16");
+    weights.check_all_known({"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
 }
 
 // compressed-tensors' floats: "float-quantized".

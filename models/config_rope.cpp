@@ -106,6 +106,17 @@ Frequencies llama3(const Rope& rope, Shape& shape) {
     return {rope_frequencies(shape)};
 }
 
+// Ministral 3's queries, which transformers scales as Llama 4's.
+void read_position_scale(const Rope& rope, Shape& shape) {
+    constexpr const char* kBeta = "llama_4_scaling_beta";
+    if (shape.config.model_type != "ministral3" || !rope.fields.has(kBeta)) return;
+    shape.variation.position_scale.beta = rope.fields.number(kBeta);
+    shape.variation.position_scale.length = rope.original_positions();
+    if (!std::isfinite(shape.variation.position_scale.beta) ||
+        shape.variation.position_scale.length <= 0)
+        rope.fields.refuse(kBeta, "a number, beside original_max_position_embeddings");
+}
+
 // `shape` has the theta of `rope`.
 Frequencies scaled(const Rope& rope, Shape& shape) {
     const Fields& f = rope.fields;
@@ -142,6 +153,7 @@ Frequencies rope_of(const Fields* object, double theta, const Fields& fields, Sh
     const Rope rope{own, theta, dim, shape.config.max_positions,
                     fields.integer_or("original_max_position_embeddings", 0, kMostPositions)};
     Frequencies result = scaled(rope, shape);
+    read_position_scale(rope, shape);
     if (!std::isfinite(result.magnitude))
         throw UserError("{}: the rotary embedding's attention_factor is not finite", fields.path());
     for (const std::vector<float>* values : {&result.values, &result.later})
@@ -162,6 +174,8 @@ void read_rope(const Fields& fields, Shape& shape) {
     const char* name = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
     std::optional<Fields> object;
     if (fields.has(name)) object.emplace(fields.object(name));
+    if (!object && shape.config.model_type == "ministral3")
+        throw UserError("{}: field \"rope_parameters\" is missing", fields.path());
     // A part of each head may turn.
     double part = fields.number_or("partial_rotary_factor", 1.0);
     if (object) part = object->number_or("partial_rotary_factor", part);

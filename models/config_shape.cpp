@@ -112,6 +112,15 @@ void mistral(const Fields& fields, Shape& shape) {
     shape.sliding_window = window_of(fields, fields.stated("sliding_window") ? 0 : 4096);
 }
 
+void ministral3(const Fields& fields, Shape& shape) {
+    shape.sliding_window = window_of(fields, 0);
+}
+
+void helium(const Fields& fields, Shape& shape) {
+    llama(fields, shape);
+    shape.variation.rotation = Rotation::kNeighboursSliced;
+}
+
 void qwen2(const Fields& fields, Shape& shape) {
     shape.qkv_bias = true;
     if (fields.boolean("use_mrope", false)) fields.refuse("use_mrope", "false");
@@ -262,6 +271,8 @@ struct Family {
 constexpr std::array kFamilies{
     Family{"llama", llama, 1e4, 0, 1e-6, false},
     Family{"mistral", mistral, 1e4, 0, 1e-6, false},
+    Family{"ministral3", ministral3, 1e6, 128, 1e-5, false},
+    Family{"helium", helium, 1e5, 128, 1e-8, false},
     Family{"qwen2", qwen2, 1e4, 0, 1e-6, false},
     Family{"qwen3", qwen3, 1e4, 128, 1e-6, false},
     Family{"phi3", phi3, 1e4, 0, 1e-5, false},

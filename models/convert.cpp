@@ -13,7 +13,7 @@
 #include "models/llama_graph.h"
 #include "models/model_folder.h"
 #include "models/onnx_forms.h"
-#include "models/quantized_folder.h"
+#include "models/folder_views.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
@@ -43,14 +43,6 @@ DType dtype_of(const ModelFolder& folder, const ModelFolder::Place& place) {
     throw UserError("{}: tensor '{}' is of type {}; supported are F32, F16 and BF16",
                     (fs::path(folder.path) / folder.files[place.file]).string(), place.tensor.name,
                     type);
-}
-
-// Buffers that older versions stored beside the weights, and a head that is the embedding's.
-bool is_left_out(const std::string& name, const Shape& shape) {
-    return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias") ||
-           (shape.config.tied_embeddings && name == "lm_head.weight") ||
-           (shape.packed.form == PackedWeights::Form::kCompressedTensors &&
-            name.ends_with(".weight_shape"));
 }
 
 void add_entry(onnx::TensorProto& proto, const char* key, const std::string& value) {
@@ -163,11 +155,13 @@ std::string folder_name(const std::string& path) {
 
 ConvertedModel convert_folder(const ModelFolder& folder, const Shape& shape, OnnxForm form) {
     const std::string& path = folder.path;
-    if (needs_views(shape))
+    if (needs_views(folder, shape))
         throw UserError(
-            "{}: ONNX has no words for how its weights are quantised (quantization_config); the "
-            "folder is run, planned, inspected and exported as it is",
-            path);
+            "{}: ONNX has no words for its weights ({}); the folder is run, planned, inspected and "
+            "exported as it is",
+            path,
+            shape.packed.form == PackedWeights::Form::kWhole ? "of several types"
+                                                             : "quantization_config");
     const auto embedding = folder.tensors.find(kEmbedding);
     if (embedding == folder.tensors.end())
         throw UserError("{}: tensor '{}' is missing; the folder is none of a language model", path,
@@ -191,7 +185,7 @@ ConvertedModel convert_folder(const ModelFolder& folder, const Shape& shape, Onn
 importer::Graph import_folder(const std::string& path) {
     const ModelFolder folder = read_model_folder(path);
     const Shape shape = shape_from_config(folder.config());
-    if (needs_views(shape)) {
+    if (needs_views(folder, shape)) {
         importer::Graph graph = import_views(folder, shape);
         graph.name = folder_name(path);
         return graph;

@@ -43,7 +43,9 @@ constexpr std::array kArchitectures{Architecture{"llama", "llama", true, false},
                                     Architecture{"granite", "granite", true, false},
                                     Architecture{"olmo2", "olmo2", false, false},
                                     Architecture{"arcee", "arcee", true, false},
-                                    Architecture{"seed_oss", "seed_oss", false, false}};
+                                    Architecture{"seed_oss", "seed_oss", false, false},
+                                    Architecture{"smollm3", "smollm3", true, false},
+                                    Architecture{"exaone4", "exaone4", false, false}};
 
 const Architecture& architecture_of(const GgufFile& file) {
     const std::string name = file.architecture();
@@ -54,6 +56,17 @@ const Architecture& architecture_of(const GgufFile& file) {
     }
     throw UserError("{}: architecture \"{}\" is not supported; supported are {}", file.path, name,
                     fmt::join(known, ", "));
+}
+
+std::vector<float> floats_of(const GgufFile& file, const GgufTensor& tensor) {
+    if (tensor.type != GgufType::kF32)
+        throw UserError("{}: tensor '{}' is of type {}; only F32 is supported there", file.path,
+                        tensor.name, gguf_layout(tensor.type).name);
+    const MappedFile map(file.path);
+    const auto bytes = map.bytes().subspan(tensor.offset, tensor.length);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
 }
 
 // A config.json that says what the file's keys say.
@@ -73,7 +86,11 @@ public:
             number("logits_scaling", "logit_scale");
             number("attention_multiplier", "attention.scale");
         }
-        if (is("phi3")) integer("sliding_window", "attention.sliding_window", kMostPositions);
+        if (is("phi3") || is("exaone4")) {
+            config_["sliding_window"] = nullptr;
+            integer("sliding_window", "attention.sliding_window", kMostPositions);
+        }
+        if (is("exaone4")) window_pattern();
         return std::move(config_);
     }
 
@@ -129,6 +146,7 @@ private:
             config_["partial_rotary_factor"] =
                 static_cast<double>(turning) / static_cast<double>(head_dim);
         const std::string type = fields_.text(key("rope.scaling.type").c_str(), "none");
+        if (is("phi3") && file_.find("rope_factors_short.weight")) return long_rope(type);
         if (type == "none") return;
         if (type != "linear" && type != "yarn")
             fields_.refuse(key("rope.scaling.type").c_str(), "none, linear or yarn");
@@ -137,6 +155,25 @@ private:
         if (type == "yarn")
             config_["rope_scaling"]["original_max_position_embeddings"] =
                 needed("rope.scaling.original_context_length", kMostPositions);
+    }
+
+    // Divisors of each frequency up to the original context, and behind it.
+    void long_rope(const std::string& type) {
+        if (type != "none" && type != "longrope")
+            fields_.refuse(key("rope.scaling.type").c_str(), "longrope beside rope_factors_short");
+        config_["original_max_position_embeddings"] =
+            needed("rope.scaling.original_context_length", kMostPositions);
+        Json& rope = config_["rope_scaling"];
+        rope["type"] = "longrope";
+        rope["short_factor"] = factors("rope_factors_short.weight");
+        rope["long_factor"] = factors("rope_factors_long.weight");
+        if (has("rope.scaling.attn_factor"))
+            rope["attention_factor"] = fields_.number(key("rope.scaling.attn_factor").c_str());
+    }
+    std::vector<float> factors(const char* name) const {
+        if (const GgufTensor* tensor = file_.find(name)) return floats_of(file_, *tensor);
+        throw UserError("{}: tensor '{}' is missing beside 'rope_factors_short.weight'", file_.path,
+                        name);
     }
 
     void gemma() {
@@ -174,17 +211,6 @@ private:
     Fields fields_;
     Json config_ = Json::object();
 };
-
-std::vector<float> floats_of(const GgufFile& file, const GgufTensor& tensor) {
-    if (tensor.type != GgufType::kF32)
-        throw UserError("{}: tensor '{}' is of type {}; only F32 is supported there", file.path,
-                        tensor.name, gguf_layout(tensor.type).name);
-    const MappedFile map(file.path);
-    const auto bytes = map.bytes().subspan(tensor.offset, tensor.length);
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-}
 
 // Llama 3.1's scaling comes as a divisor of each frequency.
 void divide_frequencies(const GgufFile& file, Shape& shape) {
@@ -311,6 +337,8 @@ importer::Graph import_gguf(const std::string& path) {
     graph.files = {{path, file.size, true}};
     const Names names(shape, architecture);
     std::set<std::string> used{"rope_freqs.weight"};
+    if (shape.config.model_type == "phi3")
+        used.insert({"rope_factors_short.weight", "rope_factors_long.weight"});
     for (importer::Weight& weight : graph.weights) {
         if (weight.data.blob.valid()) continue;  // constants of the graph itself
         CLEAVE_CHECK(weight.initializers.size() == 1) << weight.name << ": of several tensors";

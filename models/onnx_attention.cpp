@@ -24,6 +24,7 @@ std::string Form::rope(const std::string& x, int layer) {
         if (!options_.as_hugging_face) inputs.push_back(position_ids_);
         std::vector<Attribute> attributes;
         if (n < config_.head_dim) attributes.emplace_back("rotary_embedding_dim", n);
+        if (neighbours()) attributes.emplace_back("interleaved", int64_t{1});
         return b_.node("RotaryEmbedding", inputs, attributes);
     }
     if (n == config_.head_dim) return rotated(x, table);
@@ -51,7 +52,7 @@ std::string Form::rotated(const std::string& x, const Tables& table) {
 
 // x1 * cos - x2 * sin and x2 * cos + x1 * sin of halves or of the two of each pair.
 std::string Form::rotated_apart(const std::string& x, const Tables& table) {
-    const int64_t half = config_.head_dim / 2, end = std::numeric_limits<int64_t>::max();
+    const int64_t half = rotary_dim() / 2, end = std::numeric_limits<int64_t>::max();
     std::string a, b;
     if (variation().rotation == Rotation::kHalvesApart) {
         a = b_.node("Slice", {x, b_.ints({0}), b_.ints({half}), b_.ints({3})});
@@ -90,7 +91,7 @@ std::string Form::rotated_in_pieces(const std::string& x, const Tables& table) {
     std::string odd = b_.node("Unsqueeze", {b_.node("Neg", {every_second(1)}), b_.ints({-1})});
     std::string rotated =
         b_.node("Reshape", {b_.node("Concat", {odd, even}, {{"axis", int64_t{-1}}}),
-                            b_.ints({0, 0, 0, config_.head_dim})});
+                            b_.ints({0, 0, 0, rotary_dim()})});
     return b_.node("Add",
                    {b_.node("Mul", {x, table.first}), b_.node("Mul", {rotated, table.second})});
 }
@@ -140,7 +141,7 @@ std::string Form::group_query_attention(const std::string& q, const std::string&
     std::vector<Attribute> attributes{{"num_heads", config_.num_heads},
                                       {"kv_num_heads", config_.num_kv_heads},
                                       {"do_rotary", int64_t{rope >= 0}},
-                                      {"rotary_interleaved", int64_t{0}},
+                                      {"rotary_interleaved", int64_t{neighbours()}},
                                       {"scale", attention_scale()},
                                       {"local_window_size", window > 0 ? window : int64_t{-1}}};
     if (variation().score_softcap > 0)
@@ -186,6 +187,7 @@ std::string Form::self_attention(const std::string& normed, int layer) {
     const std::string p = prefix(layer) + "self_attn.";
     const int64_t q_features = config_.num_heads * config_.head_dim;
     auto [q, k, v] = projections(normed, layer);
+    if (!position_scale_.empty()) q = b_.node("Mul", {q, position_scale_});
     // ONNX Runtime's CPU provider takes no norms inside.
     if (is(OnnxForm::kGroupQueryAttention) && variation().qk_norm && options_.as_hugging_face)
         for (auto [x, name] : {std::pair{&q, "q_norm"}, {&k, "k_norm"}}) {

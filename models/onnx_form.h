@@ -43,6 +43,7 @@ private:
     Tables computed_tables(const Frequencies& rope);
     Tables cache_tables(const Frequencies& rope);
     void rope_tables();
+    void scale_by_position();
     int64_t rotary_dim() const {
         return variation().rotary_dim > 0 ? variation().rotary_dim : config_.head_dim;
     }
@@ -93,6 +94,7 @@ private:
         masks_;  // by window; bool or additive, [batch, 1, sequence, total]
     std::vector<Tables>
         tables_;  // of Shape::rope; by form: [batch, 1, sequence, n] or whole tables
+    std::string position_scale_;         // [batch, sequence, 1], of queries; empty: none
     std::string seqlens_k_, total_i32_;  // for GroupQueryAttention
 };
 

@@ -219,6 +219,7 @@ void Form::build() {
             if (const int64_t window = shape_.layer(layer).window; !masks_.contains(window))
                 mask(window);
     rope_tables();
+    if (variation().position_scale.beta != 0) scale_by_position();
     if (contrib) {
         b_.scope("/model/attn_mask/");
         std::string sum =

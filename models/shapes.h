@@ -12,13 +12,21 @@
 
 namespace cleave::models {
 
-// How q and k are rotated in the decomposed form. The last three turn neighbouring features.
+// How q and k are rotated in the decomposed form. The last three turn neighbouring features, in
+// the other forms of a folder too.
 enum class Rotation : uint8_t {
     kHalves,              // x * cos + concat(-x2, x1) * sin
     kHalvesApart,         // concat(x1 * cos - x2 * sin, x2 * cos + x1 * sin)
     kNeighboursSliced,    // as kHalves, of slices with step 2, stacked (GPT-J)
     kNeighboursPaired,    // reshaped to pairs, split, turned, stacked (llama2.c)
     kNeighboursGathered,  // the same, picked by index
+};
+
+// Of queries: 1 + beta * log(1 + floor(position / length)) (Ministral 3); beta 0: none.
+struct PositionScale {
+    double beta = 0;
+    int64_t length = 0;
+    friend bool operator==(const PositionScale&, const PositionScale&) = default;
 };
 
 // What single models of the family have, and ways of writing that only some exporters use. Each
@@ -39,6 +47,7 @@ struct Variation {
     bool gated = true;                      // all: the MLP has gate_proj
     bool fused_projections = false;         // all: qkv_proj, and gate_up_proj
     int64_t rotary_dim = 0;                 // all: features that turn; 0: head_dim
+    PositionScale position_scale;           // all
     importer::Activation activation = importer::Activation::kSilu;  // all
     int64_t frequencies_change_at = 0;  // kDecomposed: halved for longer sequences; 0: never
     bool cut_tables = false;            // kDecomposed: rows of table[:tokens so far]
@@ -70,6 +79,7 @@ struct PackedWeights {
         kFloat8,             // f8e4m3, a scale for all, a row, or `rows` x `group` elements
     } form = Form::kWhole;
     int bits = 4;
+    bool has_zero_points = false;         // kCompressedTensors; GPTQ and AWQ always have them
     int64_t group = 0;                    // 0: a whole row
     int64_t rows = 1;                     // kFloat8: that share a scale
     int zero_offset = 0;                  // kGptq: Quantization::zero_offset
@@ -78,7 +88,7 @@ struct PackedWeights {
     bool in_onnx(const std::string& module) const {
         for (const std::string& name : left_whole)
             if (name == module) return false;
-        return form == Form::kCompressedTensors;
+        return form == Form::kCompressedTensors && group > 0 && !has_zero_points;
     }
 };
 

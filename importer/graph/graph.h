@@ -84,6 +84,7 @@ struct Quantization {
     int64_t scale_count = 0;  // elements in `scales`; 1: one for the whole tensor
     DataRef zero_points;      // absent: 2^(bits - 1) for kMatMulNBits, 0 for kDequantizeLinear
     DType zero_point_dtype = DType::kUInt8;
+    bool zero_points_in_words = false;  // int32 of consecutive outputs, [out / codes, blocks]
     int zero_offset = 0;     // added to zero points as stored, modulo 2^bits (the first GPTQ's: 1)
     int64_t scale_rows = 1;  // output features that share a scale
     bool dynamic_activations = false;  // MatMulInteger after DynamicQuantizeLinear

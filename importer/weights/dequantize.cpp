@@ -145,7 +145,8 @@ private:
     }
     int64_t block_of(int64_t column) const { return q_.block > 0 ? column / q_.block : 0; }
     int64_t element(int64_t row, int64_t column) const {
-        if (weight_.packing == Packing::kMatMulNBits) return row * blocks_ * q_.block + column;
+        if (weight_.packing == Packing::kMatMulNBits && q_.block > 0)
+            return row * blocks_ * q_.block + column;
         if (weight_.packing == Packing::kAwq) return awq_index(column, row);
         if (weight_.packing == Packing::kGptq) {
             const int64_t codes = 32 / bits_;  // of a word
@@ -163,6 +164,10 @@ private:
     int64_t zero_index(int64_t row, int64_t column) const {
         if (one_zero_) return 0;
         if (weight_.packing == Packing::kAwq) return awq_index(block_of(column), row);
+        if (q_.zero_points_in_words) {
+            const int64_t codes = 32 / bits_;  // of a word
+            return (row / codes * blocks_ + block_of(column)) * codes + row % codes;
+        }
         if (weight_.packing == Packing::kMatMulNBits && zero_bits_ == 4)
             return row * ((blocks_ + 1) / 2 * 2) + block_of(column);
         if (q_.scale_count == 1 &&

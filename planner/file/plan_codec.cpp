@@ -64,7 +64,8 @@ static void take(const pb::Range& in, Range& range) {
 FIELDS(SourceFile, SourceFile, path, size, present)
 FIELDS(DataRef, DataRef, file, blob, offset, length)
 FIELDS(Quantization, Quantization, block, axis, scale_dtype, scales, scales_transposed, scale_count,
-       zero_points, zero_point_dtype, dynamic_activations, rounded_from, zero_offset, scale_rows)
+       zero_points, zero_point_dtype, dynamic_activations, rounded_from, zero_offset, scale_rows,
+       zero_points_in_words)
 FIELDS_AS(put_fields, take_fields, Weight, Weight, name, shape, dtype, packing, data, source_shape,
           transposed, rows, columns, quantization, initializers, gguf)
 static void put(const Weight& w, pb::Weight* out) {

@@ -60,7 +60,8 @@ TEST_CASE("a folder of each family writes the tokens of transformers on one devi
             if (shape.tensor_parallel * shape.pipeline_stages > 2) continue;
             INFO(shape.name);
             const std::vector<int32_t> tokens = expected["new_tokens"];
-            const auto sequence = continue_prompt(graph, shape, expected["prompt"], tokens.size());
+            const auto sequence =
+                continue_prompt(graph, shape, expected["prompt"], tokens.size(), DType::kF32);
             CHECK(sequence.token_ids == tokens);
             CHECK(largest_difference(sequence.logits, family_logits(name)) < kFamilyTolerance);
         }

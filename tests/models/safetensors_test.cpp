@@ -263,7 +263,11 @@ TEST_CASE("a field of config.json that is not understood is refused by its name"
     CHECK_THAT(group([](Json& g) { g["targets"] = {"Embedding"}; }), Contains("[\"Linear\"]"));
     CHECK_THAT(group([](Json& g) { g["weights"]["num_bits"] = 3; }), Contains("must be 4 or 8"));
     CHECK_THAT(group([](Json& g) { g["weights"]["symmetric"] = false; }),
-               Contains("weights.symmetric"));
+               Contains("weight_zero_point' is missing"));
+    CHECK_THAT(group([](Json& g) { g["weights"]["strategy"] = "token"; }),
+               Contains("\"group\" or \"channel\""));
+    CHECK_THAT(group([](Json& g) { g["weights"]["strategy"] = "channel"; }),
+               Contains("group_size"));
     CHECK_THAT(group([](Json& g) { g["weights"]["group_size"] = 24; }),
                Contains("a power of two from 16"));
     CHECK_THAT(group([](Json& g) { g["weights"]["group_size"] = 64; }),
@@ -278,6 +282,11 @@ TEST_CASE("a field of config.json that is not understood is refused by its name"
                                    });
                                }),
                Contains("packed codes are I32"));
+    CHECK_THAT(config("ministral3", [](Json& c) { c.erase("rope_parameters"); }),
+               Contains("\"rope_parameters\" is missing"));
+    CHECK_THAT(
+        config("ministral3", [](Json& c) { c["rope_parameters"]["llama_4_scaling_beta"] = "x"; }),
+        Contains("llama_4_scaling_beta"));
     CHECK_THAT(config("llama", [](Json& c) { c["model_type"] = "mamba"; }),
                Contains("model_type \"mamba\" is not supported; supported are llama, mistral"));
 }

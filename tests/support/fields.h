@@ -142,6 +142,8 @@ constexpr auto with_own_fields(T& object, Visit&& visit) {
         CLEAVE_FIELDS(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w, x)
     else if constexpr (n == 24)
         CLEAVE_FIELDS(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w, x, y)
+    else if constexpr (n == 25)
+        CLEAVE_FIELDS(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w, x, y, z)
     // clang-format on
 #undef CLEAVE_FIELDS
 }

@@ -46,7 +46,8 @@ TEST_CASE("ONNX Runtime gives transformers' logits of every converted family, in
     if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
     Json all = family_expectations();
     for (const char* name :
-         {"llama_gptq", "llama_gptq8", "llama_awq", "llama_fp8", "llama_fp8_blocks"}) {
+         {"llama_gptq", "llama_gptq8", "llama_awq", "llama_fp8", "llama_fp8_blocks",
+          "llama_int4_zeros", "llama_int8_rows", "llama_int8_rows_zeros", "llama_mixed"}) {
         all.erase(name);
         TemporaryFolder folder;
         const CommandResult refused = run_cleave(

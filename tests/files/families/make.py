@@ -55,7 +55,7 @@ def scaled(**rope):
 
 
 # name: class of the model, what differs from COMMON, how its folder differs from transformers.
-# `old_rope`: rope_theta and rope_scaling, as transformers 4 wrote them.
+# `old_rope`: rope_theta and rope_scaling, as transformers 4 wrote them. `mixed`: matrices in bf16, the rest in f32.
 MODELS = {
     "llama": ("Llama", {}, ()),
     "llama_sharded": ("Llama", {}, ("sharded",)),
@@ -131,6 +131,24 @@ MODELS = {
         ),
         (),
     ),
+    "helium": ("Helium", WITHOUT_HEAD_DIM | dict(head_dim=16), ()),
+    "ministral3": (
+        "Ministral3",
+        dict(
+            max_position_embeddings=256,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=500.0,
+                factor=16.0,
+                original_max_position_embeddings=16,
+                mscale=1.0,
+                mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.1,
+            ),
+        ),
+        ("long",),
+    ),
+    "llama_mixed": ("Llama", {}, ("mixed",)),
     "arcee": ("Arcee", dict(attention_bias=True, mlp_bias=True), ()),
     "exaone4": (
         "Exaone4",
@@ -144,9 +162,13 @@ MODELS = {
     ),
     **{
         f"llama_{how}": ("Llama", dict(**WITHOUT_HEAD_DIM, num_hidden_layers=1, intermediate_size=32), (how,))
-        for how in ("int4", "int8", "gptq", "gptq8", "awq", "fp8", "fp8_blocks")
+        for how in (
+            *("int4", "int8", "int4_zeros", "int8_rows", "int8_rows_zeros"),
+            *("gptq", "gptq8", "awq", "fp8", "fp8_blocks"),
+        )
     },
     "seed_oss": ("SeedOss", dict(attention_bias=True, attention_out_bias=False, num_hidden_layers=1), ()),
+    "smollm3_four": ("SmolLM3", dict(**WITHOUT_HEAD_DIM, num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0]), ()),
     "smollm3": ("SmolLM3", dict(**WITHOUT_HEAD_DIM, tie_word_embeddings=True, no_rope_layers=[1, 0]), ()),
 }
 
@@ -188,26 +210,41 @@ def continuation(model: torch.nn.Module) -> tuple[list[int], list[int], np.ndarr
     raise RuntimeError("after every prompt two tokens are too close to call")
 
 
-def integers(model: torch.nn.Module, bits: int, group: int) -> tuple[dict, dict]:
-    """Rounds the layers' matrices to codes of `bits` bits, and gives them as compressed-tensors packs them."""
+def words_of(values: np.ndarray, bits: int) -> torch.Tensor:
+    """Consecutive values of a row in one int32, the first lowest."""
+    words = np.zeros((values.shape[0], values.shape[1] * bits // 32), np.uint32)
+    for i in range(32 // bits):
+        words |= values[:, i :: 32 // bits].astype(np.uint32) << np.uint32(i * bits)
+    return torch.from_numpy(words.view(np.int32))
+
+
+def integers(model: torch.nn.Module, bits: int, group: int, symmetric: bool = True) -> tuple[dict, dict]:
+    """Rounds the layers' matrices to codes of `bits` bits, and gives them as compressed-tensors packs them.
+
+    group 0: one scale a row."""
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     stored = {}
     for name, module in model.named_modules():
         if not isinstance(module, torch.nn.Linear) or name == "lm_head":
             continue
         weight = module.weight.detach()
         rows, columns = weight.shape
-        blocks = weight.reshape(rows, columns // group, group)
-        scales = blocks.abs().amax(-1) / (2 ** (bits - 1) - 1)
-        codes = (blocks / scales[..., None]).round().clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        module.weight.data.copy_((codes * scales[..., None]).reshape(rows, columns))
-        unsigned = (codes.reshape(rows, columns) + 2 ** (bits - 1)).to(torch.int64).numpy().astype(np.uint32)
-        words = np.zeros((rows, columns * bits // 32), np.uint32)
-        for i in range(32 // bits):
-            words |= unsigned[:, i :: 32 // bits] << (i * bits)
-        stored[f"{name}.weight_packed"] = torch.from_numpy(words.view(np.int32))
+        blocks = weight.reshape(rows, columns // (group or columns), -1)
+        if symmetric:
+            scales, zeros = blocks.abs().amax(-1) / high, torch.zeros(blocks.shape[:2])
+        else:
+            least, most = blocks.amin(-1).clamp(max=0), blocks.amax(-1).clamp(min=0)
+            scales = (most - least) / (high - low)
+            zeros = (low - least / scales).round().clamp(low, high)
+        codes = (blocks / scales[..., None] + zeros[..., None]).round().clamp(low, high)
+        module.weight.data.copy_(((codes - zeros[..., None]) * scales[..., None]).reshape(rows, columns))
+        stored[f"{name}.weight_packed"] = words_of((codes.reshape(rows, columns) - low).numpy(), bits)
         stored[f"{name}.weight_scale"] = scales
         stored[f"{name}.weight_shape"] = torch.tensor([rows, columns])
-    weights = dict(num_bits=bits, type="int", symmetric=True, strategy="group", group_size=group, dynamic=False)
+        if not symmetric:
+            stored[f"{name}.weight_zero_point"] = words_of((zeros - low).numpy().T, bits).T.contiguous()
+    weights = dict(num_bits=bits, type="int", symmetric=symmetric, dynamic=False)
+    weights |= dict(strategy="group", group_size=group) if group else dict(strategy="channel")
     config = dict(
         quant_method="compressed-tensors",
         format="pack-quantized",
@@ -223,6 +260,9 @@ def integers(model: torch.nn.Module, bits: int, group: int) -> tuple[dict, dict]
 QUANTISED = {
     "int4": lambda model: integers(model, 4, 16),
     "int8": lambda model: integers(model, 8, 16),
+    "int4_zeros": lambda model: integers(model, 4, 16, symmetric=False),
+    "int8_rows": lambda model: integers(model, 8, 0),
+    "int8_rows_zeros": lambda model: integers(model, 8, 0, symmetric=False),
     "gptq": lambda model: quantised.gptq(model, 4, 16, first_version=True),
     "gptq8": lambda model: quantised.gptq(model, 8, -1, first_version=False),
     "awq": lambda model: quantised.awq(model, 16),
@@ -270,6 +310,9 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder, max_shard_size="12KB" if "sharded" in different else "1GB")
         (folder / "generation_config.json").unlink(missing_ok=True)
+        if "mixed" in different:
+            mixed = {k: v.bfloat16() if v.ndim == 2 else v for k, v in model.state_dict().items()}
+            safetensors.torch.save_file(mixed, folder / "model.safetensors", metadata={"format": "pt"})
         if "old_rope" in different:
             write_old_rope(folder / "config.json")
         if how:

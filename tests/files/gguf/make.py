@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the files of this directory with the package of ggml's authors: GGUF files as llama.cpp's converter writes them.
 
-usage: make.py   (gguf 0.19.0, safetensors, numpy, sentencepiece)
+usage: make.py [NAME...]   (gguf 0.19.0, safetensors, numpy, sentencepiece)
 NAME.gguf: the model of ../families/NAME, whose tokens and logits are those of transformers (../families).
 blocks.gguf: a Llama whose matrices have a type of blocks each; blocks.json: what the package makes of each, as digests.
 tokenizer_*.gguf: no model, a tokenizer: what models/bundled and tests/runtime/text/data/bpe.model have.
@@ -9,6 +9,7 @@ tokenizer_*.gguf: no model, a tokenizer: what models/bundled and tests/runtime/t
 
 import json
 import pathlib
+import sys
 
 import gguf
 import numpy as np
@@ -36,6 +37,10 @@ FILES = {
     "olmo2": ("olmo2", "F16", False),
     "arcee": ("arcee", "F16", True),
     "seed_oss": ("seed_oss", "F16", False),
+    "smollm3_four": ("smollm3", "F16", True),
+    "exaone4": ("exaone4", "F16", False),
+    "exaone4_whole": ("exaone4", "BF16", False),
+    "phi3_partial": ("phi3", "F16", False),
 }
 MODULES = {
     "model.embed_tokens": "token_embd",
@@ -134,6 +139,12 @@ def add_rotation(out, architecture, config, head_dim):
             out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     elif kind == "llama3":
         out.add_tensor("rope_freqs.weight", llama3_divisors(rope, theta, turning))
+    elif kind == "longrope":
+        original, most = config["original_max_position_embeddings"], config["max_position_embeddings"]
+        out.add_rope_scaling_orig_ctx_len(original)
+        out.add_rope_scaling_attn_factors((1 + np.log(most / original) / np.log(original)) ** 0.5)
+        for which in ("short", "long"):
+            out.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], np.float32))
     else:
         assert kind == "default", kind
 
@@ -142,7 +153,7 @@ def write_family(name, architecture, dtype, permuted):
     config = json.loads((FAMILIES / name / "config.json").read_text())
     out = gguf.GGUFWriter(FOLDER / f"{name}.gguf", architecture)
     add_rotation(out, architecture, config, add_sizes(out, config))
-    if config.get("sliding_window") and architecture in ("gemma2", "gemma3", "phi3"):
+    if config.get("sliding_window") and architecture in ("gemma2", "gemma3", "phi3", "exaone4"):
         out.add_sliding_window(config["sliding_window"])
     if architecture == "gemma2":
         out.add_attn_logit_softcapping(config["attn_logit_softcapping"])
@@ -152,12 +163,12 @@ def write_family(name, architecture, dtype, permuted):
         out.add_embedding_scale(config["embedding_multiplier"])
         out.add_residual_scale(config["residual_multiplier"])
         out.add_logit_scale(config["logits_scaling"])
-    if architecture == "gemma3":
+    if architecture == "gemma3" or architecture == "exaone4" and config.get("sliding_window"):
         key = gguf.Keys.Attention.SLIDING_WINDOW_PATTERN.format(arch=architecture)
         out.add_array(key, [kind == "sliding_attention" for kind in config["layer_types"]])
     # Readers divide the scores by the root of the head's size, whatever the model does.
     scaled = {"gemma2": "q_proj", "gemma3": "q_norm"}.get(architecture)
-    behind = architecture in ("gemma2", "gemma3", "olmo2", "seed_oss")
+    behind = architecture in ("gemma2", "gemma3", "olmo2", "seed_oss", "exaone4")
     for tensor_name, tensor in load_file(FAMILIES / name / "model.safetensors").items():
         if permuted and ".q_proj." in tensor_name:
             tensor = neighbours(tensor, config["num_attention_heads"])
@@ -291,6 +302,10 @@ def write_sentencepiece():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        for name in sys.argv[1:]:
+            write_family(name, *FILES[name])
+        sys.exit()
     for name, how in FILES.items():
         write_family(name, *how)
     write_blocks()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/quantized_folder.h"
+#include "models/folder_views.h"
 
 #include <cstring>
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace cleave::models {
 namespace {
 
 namespace fs = std::filesystem;
-using Form = PackedWeights::Form;
+using PackedForm = PackedWeights::Form;
 using importer::Packing;
 
 class Viewer {
@@ -86,11 +86,13 @@ private:
             << weight.name << ": of several tensors";
         const std::string name = weight.initializers[0];
         const std::string module = name.substr(0, name.rfind('.'));
-        const bool words = packed_.form != Form::kFloat8;
+        const bool words = packed_.form == PackedForm::kGptq || packed_.form == PackedForm::kAwq;
+        if (packed_.form == PackedForm::kCompressedTensors && find(module + ".weight_packed"))
+            return view_compressed(weight, module);
         if (words && name.ends_with(".weight") && find(module + ".qweight"))
             return view_words(weight, module);
         const ModelFolder::Place* place = find(name);
-        if (!words && place && place->tensor.dtype == "F8_E4M3")
+        if (packed_.form == PackedForm::kFloat8 && place && place->tensor.dtype == "F8_E4M3")
             return view_floats(weight, name, module);
         const ModelFolder::Place& dense = needed(name, weight.source_shape, {"F32", "F16", "BF16"});
         weight.data = data_of(dense);
@@ -106,14 +108,38 @@ private:
         for (const int64_t d : scales.tensor.shape) q.scale_count *= d;
     }
 
-    void view_words(importer::Weight& weight, const std::string& module) {
-        const bool gptq = packed_.form == Form::kGptq;
-        const int64_t out = weight.source_shape[0], in = weight.source_shape[1];
+    // Of a matrix of whole groups and of words with that many codes.
+    std::pair<int64_t, int64_t> group_and_codes(const std::string& module, int64_t out,
+                                                int64_t in) const {
         const int64_t codes = 32 / packed_.bits;
         const int64_t group = packed_.group > 0 ? packed_.group : in;
         if (in % group != 0 || out % codes != 0 || in % codes != 0)
             throw UserError("{}: '{}' is [{}, {}], which are no whole groups of {} and words of {}",
                             folder_.path, module, out, in, group, codes);
+        return {group, codes};
+    }
+
+    // The codes are MatMulNBits', the zero points are not.
+    void view_compressed(importer::Weight& weight, const std::string& module) {
+        const int64_t out = weight.source_shape[0], in = weight.source_shape[1];
+        const auto [group, codes] = group_and_codes(module, out, in);
+        weight.packing = Packing::kMatMulNBits;
+        weight.dtype = packed_.bits == 4 ? DType::kUInt4 : DType::kUInt8;
+        weight.data = data_of(needed(module + ".weight_packed", {out, in / codes}, {"I32"}));
+        set_scales(weight,
+                   needed(module + ".weight_scale", {out, in / group}, {"F32", "F16", "BF16"}),
+                   packed_.group);
+        if (!packed_.has_zero_points) return;
+        weight.quantization.zero_points =
+            data_of(needed(module + ".weight_zero_point", {out / codes, in / group}, {"I32"}));
+        weight.quantization.zero_point_dtype = weight.dtype;
+        weight.quantization.zero_points_in_words = true;
+    }
+
+    void view_words(importer::Weight& weight, const std::string& module) {
+        const bool gptq = packed_.form == PackedForm::kGptq;
+        const int64_t out = weight.source_shape[0], in = weight.source_shape[1];
+        const auto [group, codes] = group_and_codes(module, out, in);
         const auto& words = needed(module + ".qweight",
                                    gptq ? Sizes{in / codes, out} : Sizes{in, out / codes}, {"I32"});
         const auto& zeros = needed(module + ".qzeros", {in / group, out / codes}, {"I32"});
@@ -121,7 +147,7 @@ private:
         weight.dtype = packed_.bits == 4 ? DType::kUInt4 : DType::kUInt8;
         weight.data = data_of(words);
         set_scales(weight, needed(module + ".scales", {in / group, out}, {"F32", "F16", "BF16"}),
-                   group);
+                   packed_.group);
         weight.quantization.scales_transposed = true;
         weight.quantization.zero_points = data_of(zeros);
         weight.quantization.zero_point_dtype = weight.dtype;
@@ -170,14 +196,14 @@ private:
                    0);
     }
 
-    // What scales activations is not needed, as they stay as they are.
+    // What scales activations is not needed either, as they stay as they are.
     void check_left_over(std::vector<std::string>& notes) const {
         bool scales = false;
         for (const auto& [name, place] : folder_.tensors) {
             if (used_.contains(name)) continue;
-            if (shape_.config.tied_embeddings && name == "lm_head.weight") continue;
+            if (is_left_out(name, shape_)) continue;
             const bool activations =
-                packed_.form == Form::kFloat8 && name.ends_with(".input_scale");
+                packed_.form == PackedForm::kFloat8 && name.ends_with(".input_scale");
             if (!activations)
                 throw UserError(
                     "{}: tensor '{}' [{}] is none that a model of its config.json has "
@@ -186,7 +212,7 @@ private:
                     shape_.config.model_type);
             scales = true;
         }
-        if (packed_.form == Form::kFloat8)
+        if (packed_.form == PackedForm::kFloat8)
             notes.push_back(fmt::format("activations are not rounded to float8{}",
                                         scales ? ": their scales are not needed" : ""));
     }
@@ -199,8 +225,22 @@ private:
 
 }  // namespace
 
-bool needs_views(const Shape& shape) {
-    return shape.packed.form != Form::kWhole && shape.packed.form != Form::kCompressedTensors;
+bool needs_views(const ModelFolder& folder, const Shape& shape) {
+    const PackedWeights& packed = shape.packed;
+    if (packed.form == PackedForm::kCompressedTensors && (packed.group == 0 || packed.has_zero_points))
+        return true;
+    if (packed.form != PackedForm::kWhole && packed.form != PackedForm::kCompressedTensors) return true;
+    std::set<std::string> floats;
+    for (const auto& [name, place] : folder.tensors)
+        if (place.tensor.dtype != "I32" && !is_left_out(name, shape))
+            floats.insert(place.tensor.dtype);
+    return floats.size() > 1;
+}
+
+bool is_left_out(const std::string& name, const Shape& shape) {
+    return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias") ||
+           (shape.config.tied_embeddings && name == "lm_head.weight") ||
+           (shape.packed.form == PackedForm::kCompressedTensors && name.ends_with(".weight_shape"));
 }
 
 importer::Graph import_views(const ModelFolder& folder, const Shape& shape) {
