@@ -39,7 +39,7 @@ struct Anything {
 
 template <class T, class... Fields>
 constexpr size_t count_fields() {
-    if constexpr (sizeof...(Fields) < 24 && requires { T{Fields{}..., Anything{}}; })
+    if constexpr (sizeof...(Fields) < 25 && requires { T{Fields{}..., Anything{}}; })
         return count_fields<T, Fields..., Anything>();
     else
         return sizeof...(Fields);

@@ -2,6 +2,7 @@
 """usage: python_engine.py SOURCE_ROOT IDS: the package's Engine on the bundled model. IDS: what `cleave run` continues
 1,40,7 with. Exits 1 with what does not hold."""
 
+import json
 import pathlib
 import sys
 import threading
@@ -93,6 +94,16 @@ def reproducible(plan):
             request.result()
 
 
+def model_files():
+    """A Hugging Face folder and a GGUF file run as they lie."""
+    files = root / "tests" / "files"
+    for path in (files / "families" / "qwen3", files / "gguf" / "qwen3.gguf"):
+        expected = json.loads((files / "families" / "expectations.json").read_text())["qwen3"]
+        with cleave.Engine(cleave.Plan(path, "host[0-1]", tensor_parallel=2, kv_dtype="f32"), tokenizer="") as engine:
+            given = engine.generate(expected["prompt"], max_new_tokens=5, ignore_eos=True).result()[0].tokens
+            expect(given == expected["new_tokens"], f"{path} writes {given}")
+
+
 def main():
     graph = cleave.Graph.load(root / "models" / "bundled")
     plan = cleave.Plan(graph, cleave.Machine("host[0-1]"), pipeline_stages=2, batch=4, context=256, prefill_chunk=32)
@@ -113,6 +124,7 @@ def main():
         expect(statistics["finished_cancelled"] == 3 and statistics["finished_fault"] == 0, "ends are counted")
         raises(cleave.Error, "takes no more requests", lambda: engine.generate([1]))
     reproducible(plan)
+    model_files()
     for failure in failures:
         print("does not hold:", failure)
     return 1 if failures else 0

@@ -58,7 +58,10 @@ def plans():
     yield cleave.Plan(llama, h100, tensor_parallel=2, pipeline_stages=2, objective="throughput", batch=4)
     yield cleave.Plan(llama, cleave.Machine("sim:h100[0-2]"), objective="memory", pins={"lm_head": "sim:h100[0]"})
     yield cleave.Plan(llama, cleave.Machine("sim:h100[0],sim:mi300x[0]"), metis=False, dtype="int8", context=2048)
-    yield cleave.Plan(cleave.Graph.load(root / "models" / "bundled"), cleave.Machine("host[0-1]"))
+    yield cleave.Plan(root / "models" / "bundled", "host[0-1]")
+    yield cleave.Plan("gemma-2-2b", "sim:h100[0-1]")
+    for path in ("families/qwen3", "families/llama_awq", "families/llama/config.json", "gguf/llama.gguf"):
+        yield cleave.Plan(str(root / "tests" / "files" / path), "host[0-1]", pipeline_stages=2)
     yield cleave.Plan(mlp(), cleave.Machine("sim:h100[0-1]"), tensor_parallel=2)
 
 
@@ -104,11 +107,15 @@ def main():
         cleave.Graph.shape("stories-260k"), cleave.Machine("sim:h100[0-2]"), tensor_parallel=2))
     for text in (str(error), str(other), *error.fixes):
         expect("--" not in text and "$" not in text, f"no flag and no mark is in: {text}")
+    raises(TypeError, "not NoneType", lambda: cleave.Plan(None, machine))
+    raises(TypeError, "not int", lambda: cleave.Plan(mlp(), 4))
+    raises(cleave.Error, "llama-3-8b", lambda: cleave.Plan("llama-3-8", machine))
+    expect(cleave.DoesNotFit("a text").fixes == [], "errors are made of a text")
     raises(ValueError, "fast", lambda: cleave.Plan(mlp(), machine, objective="fast"))
     expect({"text", "json", "dot", "vllm"} <= set(cleave.formats()), "formats are listed")
 
-    # The example of the exports' README, in a folder of its own.
-    example = (root / "planner/export/README.md").read_text().split("```python\n")[1].split("```")[0]
+    # The example of the package's README, in a folder of its own.
+    example = (root / "tools/python/README.md").read_text().split("```python\n")[1].split("```")[0]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as printed:
         with contextlib.chdir(folder):
             exec(example, {})

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "importer/onnx/import.h"
 #include "importer/weights/formats.h"
-#include "models/llama_graph.h"
+#include "models/convert.h"
+#include "models/open_model.h"
 #include "models/shapes.h"
 #include "planner/plan/foreign_op.h"
 #include "tools/cli/context_limit.h"
@@ -149,7 +149,7 @@ cleave_status cleave_graph_import(const char* path, const cleave_import_options*
         const fs::path file = text_of(path, "path");
         const cleave_import_options known = options_of(options, "cleave_import_options");
         auto made = std::make_unique<cleave_graph>();
-        made->graph = import_onnx(file.string(), {known.weights_may_be_absent != 0});
+        made->graph = models::open_model(file, {known.weights_may_be_absent != 0});
         made->max_positions =
             tools::context_limit(made->graph, fs::is_directory(file) ? file : file.parent_path());
         *out = made.release();
@@ -160,12 +160,8 @@ cleave_status cleave_graph_from_shape(const char* shape, const char* dtype, clea
     return guard([&] {
         needed(out, "out") = nullptr;
         const models::Shape found = shape_of(text_of(shape, "shape"));
-        if (!found.is_plain())
-            throw UserError(
-                "{}: only plain Llamas are made from their shape here; give the model's ONNX file",
-                found.name);
         auto made = std::make_unique<cleave_graph>();
-        made->graph = models::build_llama_graph(found, dtype_of(dtype, found.dtype));
+        made->graph = models::graph_of_shape(found, dtype_of(dtype, found.dtype));
         made->max_positions = found.config.max_positions;
         *out = made.release();
     });

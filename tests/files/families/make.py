@@ -55,7 +55,8 @@ def scaled(**rope):
 
 
 # name: class of the model, what differs from COMMON, how its folder differs from transformers.
-# `old_rope`: rope_theta and rope_scaling, as transformers 4 wrote them. `mixed`: matrices in bf16, the rest in f32.
+# `old_rope`: rope_theta and rope_scaling, as transformers 4 wrote them.
+# `mixed`: matrices in bf16, the rest in f32.
 MODELS = {
     "llama": ("Llama", {}, ()),
     "llama_sharded": ("Llama", {}, ("sharded",)),

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "runtime/engine/pass_runner.h"
+#include "runtime/text/companions.h"
 #include "runtime/text/generation_config.h"
 #include "runtime/text/tokenizer.h"
 #include "tools/libcleave/handles.h"
@@ -166,10 +167,10 @@ cleave_status cleave_engine_new(const cleave_plan* plan, const cleave_engine_opt
         const fs::path path = made->plan.graph.path;
         if (path.empty())
             throw UserError(
-                "{}: a plan without a model's file has no weights to run; make it from an .onnx "
-                "file",
+                "{}: a plan without a model's file has no weights to run; make it from a model's "
+                "file or folder",
                 made->plan.graph.name);
-        const fs::path folder = path.parent_path();
+        const fs::path folder = runtime::place_of_companions(path);
         made->tokenizer = find_tokenizer(given.tokenizer, folder);
         made->eos_ids =
             runtime::stop_ids(runtime::load_generation_config(folder), made->tokenizer.get());

@@ -73,11 +73,12 @@ typedef struct cleave_import_options {
     int32_t weights_may_be_absent; /* external data need not exist: plans, never runs */
 } cleave_import_options;
 
-/* An .onnx file, or a folder with one. Weights are located, not read. `options` may be NULL. */
+/* An .onnx file, a folder with one, a Hugging Face folder or a GGUF file. Weights are located, not
+ * read. `options` may be NULL. */
 CLEAVE_API cleave_status cleave_graph_import(const char* path, const cleave_import_options* options,
                                              cleave_graph** out);
-/* A Llama by name ("llama-3-8b"), or a Hugging Face config.json. `dtype` of its weights, NULL for
- * the default. */
+/* A model by its shape's name ("llama-3-8b"), or a Hugging Face config.json. `dtype` of its weights,
+ * NULL for the default. */
 CLEAVE_API cleave_status cleave_graph_from_shape(const char* shape, const char* dtype,
                                                  cleave_graph** out);
 /* An empty graph for the operators of another compiler, which are added in an order in which each

@@ -2,13 +2,13 @@
 """The planner for other compilers: a graph and a machine go in, a proven plan comes out.
 
     import cleave
-    plan = cleave.Plan(cleave.Graph.load("model.onnx"), cleave.Machine("sim:h100[0-3]"), tensor_parallel=2)
+    plan = cleave.Plan("model.onnx", "sim:h100[0-3]", tensor_parallel=2)
     print(plan)
     plan.export("onnx", "out")
 
 With a library that has an engine (libcleave_engine.so), a plan over devices of this machine runs:
 
-    with cleave.Engine(cleave.Plan(cleave.Graph.load("model.onnx"), cleave.Machine("host[0-1]"), batch=8)) as engine:
+    with cleave.Engine(cleave.Plan("model.onnx", "host[0-1]", batch=8)) as engine:
         for event in engine.generate("Once upon a time", max_new_tokens=40):
             print(event.text, end="")
 
@@ -51,13 +51,13 @@ class Graph(_abi.Handle):
 
     @classmethod
     def load(cls, path, weights_may_be_absent=False):
-        """Of an .onnx file, or a folder with one. Weights are located, not read."""
+        """Of an .onnx file, a folder with one, a Hugging Face folder or a GGUF file. Weights are located, not read."""
         options = _abi.sized(_abi.ImportOptions, weights_may_be_absent=bool(weights_may_be_absent))
         return cls._make(_abi.lib.cleave_graph_import, _os.fsencode(path), _c.byref(options))
 
     @classmethod
     def shape(cls, name, dtype=None):
-        """Of "llama-3-8b" and the like, or of a Hugging Face config.json."""
+        """Of a name such as "llama-3-8b", or of a Hugging Face config.json."""
         return cls._make(_abi.lib.cleave_graph_from_shape, _os.fsencode(name), _abi.text(dtype))
 
     @classmethod
@@ -118,6 +118,25 @@ class Machine(_abi.Handle):
         return f"<cleave.Machine of {', '.join(d['name'] for d in self.to_json()['devices'])}>"
 
 
+def _graph_of(value):
+    """A Graph, a path of a model, or a shape name."""
+    if isinstance(value, Graph):
+        return value
+    if not isinstance(value, (str, _os.PathLike)):
+        raise TypeError(f"a Graph, the path of a model or a shape name is needed, not {type(value).__name__}")
+    is_file = _os.path.exists(value) and _pathlib.Path(value).suffix != ".json"
+    return Graph.load(value) if is_file else Graph.shape(value)
+
+
+def _machine_of(value):
+    """A Machine, or its device list."""
+    if isinstance(value, Machine):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"a Machine or a device list such as 'host[0-1]' is needed, not {type(value).__name__}")
+    return Machine(value)
+
+
 class _Record:
     """Values by name, as the C struct has them."""
 
@@ -149,9 +168,11 @@ class Plan(_abi.Handle):
     def __new__(cls, graph, machine, *, objective="latency", tensor_parallel=0, pipeline_stages=0, metis=True, seed=0,
                 batch=0, context=0, prompt_tokens=0, prefill_chunk=0, dtype=None, kv_dtype=None, pins=(), kv_tokens=0,
                 compute=None):
-        """0 and None leave the choice to the planner. `pins`: {"layers.0-15": "cuda[0]"}, or "layers.0-15=cuda[0]"s.
+        """`graph`: a Graph, the path of a model or a shape name. `machine`: a Machine or a device list.
+        0 and None leave the choice to the planner. `pins`: {"layers.0-15": "cuda[0]"}, or "layers.0-15=cuda[0]"s.
         `kv_dtype`: of the KV cache, f32, f16, bf16, f8e4m3 or int8. `kv_tokens`: that the KV cache has room for, or "auto": all that is left on the devices.
         `compute`: "exact" or "fast", how products treat their activations on hosts."""
+        graph, machine = _graph_of(graph), _machine_of(machine)
         if objective not in _OBJECTIVES:
             raise ValueError(f"objective {objective!r}: it is one of {', '.join(_OBJECTIVES)}")
         words = [f"{k}={v}" for k, v in pins.items()] if hasattr(pins, "items") else list(pins)
@@ -186,6 +207,16 @@ class Plan(_abi.Handle):
     def to_json(self):
         """As `cleave plan --json` (schema plan.schema.json)."""
         return _json.loads(_abi.owned_text(_abi.lib.cleave_plan_to_json, self._handle))
+
+    @property
+    def why(self):
+        """What was weighed, as to_json() has it."""
+        return self.to_json()["why"]
+
+    @property
+    def gap(self):
+        """How far the plan's time is above the lower bound: 0.1 is 10 %."""
+        return self.to_json()["gap"]
 
     @property
     def info(self):

@@ -40,10 +40,11 @@ class Error(Exception):
 class DoesNotFit(Error):
     """No plan fits in memory: `devices` with each one's needed, capacity and deficit bytes, `fixes` that would fit."""
 
-    def __init__(self, message, details):
+    def __init__(self, message, details=None):
         super().__init__(message)
-        self.devices = details["devices"]
-        self.fixes = details["fixes"]
+        details = details or {}
+        self.devices = details.get("devices", [])
+        self.fixes = details.get("fixes", [])
 
 
 class QueueFull(Error):

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/open_model.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/convert.h"
+#include "models/gguf_model.h"
+#include "models/model_folder.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/gguf.h"
+
+namespace cleave::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a file is that is neither ONNX nor a plan, and the way on; empty: nothing that is known.
+std::string known_as(const fs::path& file) {
+    const std::string type = file.extension().string();
+    std::error_code error;
+    if (!fs::is_regular_file(file, error)) return {};  // a pipe would wait for a writer
+    char magic[4] = {};
+    std::ifstream(file, std::ios::binary).read(magic, sizeof(magic));
+    const std::string_view begins(magic, sizeof(magic));
+    if (type == ".safetensors")
+        return "weights of a Hugging Face folder; give the folder, which has config.json, too";
+    if (begins == "GGUF") return "a GGUF file; name the file itself";
+    if (type == ".gguf") return "no GGUF file, whatever its name says; download it again";
+    if (type == ".bin" || type == ".pt" || type == ".pth" || type == ".ckpt")
+        return "a PyTorch checkpoint, which is not supported: reading one runs code of its "
+               "author's; give a folder of safetensors (save_pretrained of transformers writes "
+               "one)";
+    if (type == ".h5" || type == ".keras" || type == ".msgpack" || type == ".tflite")
+        return "a file of TensorFlow or Flax, which is not supported; give an .onnx file or a "
+               "folder of safetensors";
+    return {};
+}
+
+// A folder without ONNX file and safetensors is named for what it has, and so is a file.
+void refuse_what_is_no_model(const fs::path& path) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+        if (const std::string what = known_as(path); !what.empty())
+            throw UserError("{}: this is {}", path.string(), what);
+        return;
+    }
+    std::vector<fs::path> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path, error))
+        files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    for (const fs::path& file : files)
+        if (file.extension() == ".onnx") return;
+    for (const fs::path& file : files)
+        if (const std::string what = known_as(file); !what.empty())
+            throw UserError("{}: neither an .onnx file nor safetensors are in the folder; {} is {}",
+                            path.string(), file.filename().string(), what);
+    if (fs::exists(path / "config.json", error))
+        throw UserError(
+            "{}: the folder has config.json, but no weights; download its .safetensors files, or "
+            "plan without weights by its config.json",
+            path.string());
+    throw UserError(
+        "{}: the folder has no model: neither an .onnx file, nor config.json with .safetensors; a "
+        "GGUF file is named itself",
+        path.string());
+}
+
+}  // namespace
+
+bool is_hugging_face(const fs::path& folder) {
+    std::error_code error;
+    if (!fs::is_directory(folder, error) || !has_safetensors(folder.string())) return false;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
+        if (entry.path().extension() == ".onnx") return false;
+    return true;
+}
+
+importer::Graph open_model(const fs::path& path, const importer::ImportOptions& options) {
+    std::error_code error;
+    if (fs::is_regular_file(path, error) && is_gguf(path.string()))
+        return import_gguf(path.string());
+    if (is_hugging_face(path)) return import_folder(path.string());
+    refuse_what_is_no_model(path);
+    return importer::import_onnx(path.string(), options);
+}
+
+}  // namespace cleave::models

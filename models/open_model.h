@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model as people have it on disk: an .onnx file, a folder with one, a Hugging Face folder, or a
+// GGUF file.
+#pragma once
+
+#include <filesystem>
+
+#include "importer/graph/graph.h"
+#include "importer/onnx/import.h"
+
+namespace cleave::models {
+
+// Weights are located, not read. UserError naming what the file or folder is instead, and the way
+// on. Any thread.
+importer::Graph open_model(const std::filesystem::path& path,
+                           const importer::ImportOptions& options = {});
+
+// A folder with weights as Hugging Face has them, and no ONNX file.
+bool is_hugging_face(const std::filesystem::path& folder);
+
+}  // namespace cleave::models

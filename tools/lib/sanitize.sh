@@ -1,0 +1,41 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154  # build, logs, root: set by common.sh and build.sh
+# Tests under a sanitizer of the compiler: `tools/check --sanitize`.
+
+# Rows of tests/not_under_sanitizers of that sanitizer, as one regular expression for ctest.
+not_under_sanitizer() {
+    awk -v kind="$1" -F '\t' '!/^#/ && ($1 == kind || $1 == "both") { print $2 }' "$root/tests/not_under_sanitizers" |
+        paste -sd '|'
+}
+
+sanitize() { # sanitize address|thread [CTEST ARGUMENT...]
+    local kind=$1 flags left_out
+    shift
+    case $kind in
+        address)
+            build=$root/build-sanitize
+            flags='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer'
+            # What LLVM, Protobuf and the others keep until the process ends is none of ours.
+            export ASAN_OPTIONS=detect_leaks=0:strict_string_checks=1:detect_stack_use_after_return=1
+            export UBSAN_OPTIONS=print_stacktrace=1
+            ;;
+        thread)
+            build=$root/build-thread-sanitize
+            flags='-fsanitize=thread'
+            export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+            ;;
+        *) die "--sanitize takes address (with undefined behaviour) or thread, not '$kind'" ;;
+    esac
+    "$root/tools/setup" --for-tests
+    if [[ ! -e $build/CMakeCache.txt ]]; then
+        settings=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" "-DCMAKE_CXX_FLAGS=$flags")
+    else
+        settings=()
+    fi
+    configure "${settings[@]}" -DCLEAVE_TESTS=ON -DCLEAVE_TEST_PACKAGES="$(test_packages)"
+    build_targets "compile Cleave and its tests ($kind)" all
+    left_out=$(not_under_sanitizer "$kind")
+    ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error --label-exclude '^slow$' \
+        --exclude-regex "${left_out:-^$}" --output-log "$logs/sanitize-$kind.log" "$@"
+}
