@@ -164,10 +164,14 @@ std::vector<int32_t> Worker::tokens_of(const Pass& pass) {
         device_.download(arenas_.tokens(), std::as_writable_bytes(std::span(tokens)));
         return tokens;
     }
-    const std::vector<float> logits = logits_of(pass);
-    const size_t vocabulary = tokens.empty() ? 0 : logits.size() / tokens.size();
-    for (size_t row = 0; row < tokens.size(); ++row)
-        tokens[row] = largest_logit(std::span(logits).subspan(row * vocabulary, vocabulary));
+    const Phase& phase = plan_.phase(pass.batch.is_prefill);
+    const PlacedView view = arenas_.view(phase, phase.outputs.front());
+    std::vector<float> logits(static_cast<size_t>(view.columns.size()));
+    const auto bytes = std::as_writable_bytes(std::span(logits));
+    for (size_t row = 0; row < tokens.size(); ++row) {
+        device_.download(view.address + row * bytes.size(), bytes);
+        tokens[row] = largest_logit(logits);
+    }
     return tokens;
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -232,6 +233,34 @@ TEST_CASE("log-probabilities are of huge logits, too, and minus infinity where a
     const TokenLogprobs row = logprobs_of(std::vector<float>{1e30f, none, 1e30f}, 0, 3);
     CHECK(row.chosen.logprob == Approx(std::log(0.5)));
     CHECK(row.top[2].logprob == none);
+}
+
+TEST_CASE("the greedy choice is the first of the largest logits at any place, and none beside a NaN",
+          "[runtime]") {
+    const float inf = std::numeric_limits<float>::infinity();
+    for (const size_t vocab : {1, 15, 16, 17, 1023, 1024, 1025, 5000}) {
+        std::vector<float> logits = random_logits(vocab, 3);
+        const auto expected = [&] {
+            return std::max_element(logits.begin(), logits.end()) - logits.begin();
+        };
+        CHECK(largest_logit(logits) == expected());
+        for (const size_t place : {size_t{0}, vocab / 2, vocab - 1}) {
+            INFO(vocab << " logits, " << place);
+            std::vector<float> changed = logits;
+            changed[place] = changed[vocab - 1] = 50;
+            CHECK(largest_logit(changed) == static_cast<int32_t>(place));
+            changed[place] = std::nanf("");
+            CHECK(largest_logit(changed) == kNoToken);
+            CHECK(!are_numbers(changed));
+        }
+        std::fill(logits.begin(), logits.end(), -inf);
+        CHECK(largest_logit(logits) == 0);
+        logits[vocab - 1] = inf;
+        CHECK(largest_logit(logits) == static_cast<int32_t>(vocab - 1));
+        logits.assign(vocab, -0.0f);
+        logits[vocab - 1] = 0.0f;  // equal, and later
+        CHECK(largest_logit(logits) == 0);
+    }
 }
 
 TEST_CASE("an option of the sampling that is out of its range is refused by its name",
