@@ -235,8 +235,9 @@ TEST_CASE("log-probabilities are of huge logits, too, and minus infinity where a
     CHECK(row.top[2].logprob == none);
 }
 
-TEST_CASE("the greedy choice is the first of the largest logits at any place, and none beside a NaN",
-          "[runtime]") {
+TEST_CASE(
+    "the greedy choice is the first of the largest logits at any place, and none beside a NaN",
+    "[runtime]") {
     const float inf = std::numeric_limits<float>::infinity();
     for (const size_t vocab : {1, 15, 16, 17, 1023, 1024, 1025, 5000}) {
         std::vector<float> logits = random_logits(vocab, 3);
