@@ -112,9 +112,7 @@ void mistral(const Fields& fields, Shape& shape) {
     shape.sliding_window = window_of(fields, fields.stated("sliding_window") ? 0 : 4096);
 }
 
-void ministral3(const Fields& fields, Shape& shape) {
-    shape.sliding_window = window_of(fields, 0);
-}
+void ministral3(const Fields& fields, Shape& shape) { shape.sliding_window = window_of(fields, 0); }
 
 void helium(const Fields& fields, Shape& shape) {
     llama(fields, shape);

@@ -10,10 +10,10 @@
 #include <fmt/ranges.h>
 
 #include "importer/onnx/import.h"
+#include "models/folder_views.h"
 #include "models/llama_graph.h"
 #include "models/model_folder.h"
 #include "models/onnx_forms.h"
-#include "models/folder_views.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"

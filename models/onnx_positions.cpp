@@ -241,15 +241,14 @@ void Form::scale_by_position() {
         };
         const std::string total = length_of("attention_mask");
         const std::string first = b_.node("Sub", {total, length_of("input_ids")});
-        positions = b_.node("Unsqueeze", {b_.node("Range", {first, total, b_.int_scalar(1)}),
-                                          b_.ints({0})});
+        positions = b_.node("Unsqueeze",
+                            {b_.node("Range", {first, total, b_.int_scalar(1)}), b_.ints({0})});
     }
-    const auto constant = [&](double value) {
-        return b_.floats({static_cast<float>(value)}, {});
-    };
+    const auto constant = [&](double value) { return b_.floats({static_cast<float>(value)}, {}); };
     std::string y = b_.cast(b_.node("Unsqueeze", {positions, b_.ints({2})}), TensorProto::FLOAT);
-    y = b_.node("Floor", {b_.node("Div", {y, constant(static_cast<double>(
-                                                 variation().position_scale.length))})});
+    y = b_.node(
+        "Floor",
+        {b_.node("Div", {y, constant(static_cast<double>(variation().position_scale.length))})});
     y = b_.node("Log", {b_.node("Add", {y, constant(1)})});
     y = b_.node("Mul", {y, constant(variation().position_scale.beta)});
     y = b_.node("Add", {y, constant(1)});
