@@ -157,11 +157,10 @@ ConvertedModel convert_folder(const ModelFolder& folder, const Shape& shape, Onn
     const std::string& path = folder.path;
     if (needs_views(folder, shape))
         throw UserError(
-            "{}: ONNX has no words for its weights ({}); the folder is run, planned, inspected and "
-            "exported as it is",
-            path,
-            shape.packed.form == PackedWeights::Form::kWhole ? "of several types"
-                                                             : "quantization_config");
+            "{}: {}; the folder is run, planned, inspected and exported as it is", path,
+            shape.packed.form == PackedWeights::Form::kWhole
+                ? "its weights are of several types, and only a folder of one type is converted"
+                : "ONNX has no words for how its weights are quantised (quantization_config)");
     const auto embedding = folder.tensors.find(kEmbedding);
     if (embedding == folder.tensors.end())
         throw UserError("{}: tensor '{}' is missing; the folder is none of a language model", path,

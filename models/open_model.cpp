@@ -18,6 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+size_t onnx_files(const fs::path& folder) {
+    std::error_code error;
+    size_t count = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
+        if (entry.path().extension() == ".onnx") ++count;
+    return count;
+}
+
 // What a file is that is neither ONNX nor a plan, and the way on; empty: nothing that is known.
 std::string known_as(const fs::path& file) {
     const std::string type = file.extension().string();
@@ -71,19 +79,17 @@ void refuse_what_is_no_model(const fs::path& path) {
 
 }  // namespace
 
-bool is_hugging_face(const fs::path& folder) {
-    std::error_code error;
-    if (!fs::is_directory(folder, error) || !has_safetensors(folder.string())) return false;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
-        if (entry.path().extension() == ".onnx") return false;
-    return true;
+bool is_model_folder(const fs::path& folder) {
+    const size_t onnx = onnx_files(folder);
+    return onnx == 1 || (onnx == 0 && has_safetensors(folder.string()));
 }
 
 importer::Graph open_model(const fs::path& path, const importer::ImportOptions& options) {
     std::error_code error;
     if (fs::is_regular_file(path, error) && is_gguf(path.string()))
         return import_gguf(path.string());
-    if (is_hugging_face(path)) return import_folder(path.string());
+    if (fs::is_directory(path, error) && onnx_files(path) == 0 && has_safetensors(path.string()))
+        return import_folder(path.string());
     refuse_what_is_no_model(path);
     return importer::import_onnx(path.string(), options);
 }

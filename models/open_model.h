@@ -15,7 +15,7 @@ namespace cleave::models {
 importer::Graph open_model(const std::filesystem::path& path,
                            const importer::ImportOptions& options = {});
 
-// A folder with weights as Hugging Face has them, and no ONNX file.
-bool is_hugging_face(const std::filesystem::path& folder);
+// Whether open_model takes the folder: it has one .onnx file, or weights as Hugging Face has them.
+bool is_model_folder(const std::filesystem::path& folder);
 
 }  // namespace cleave::models

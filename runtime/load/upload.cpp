@@ -307,7 +307,8 @@ void check_weights_present(const Plan& plan) {
         if (!weight.data.has_data()) {
             throw UserError(
                 "weight '{}' of {} has no data: a shape name, or a model without weights, can "
-                "be planned but not run; write one with $write_model",
+                "be planned but not run; give the model's own file ($write_model makes one with "
+                "random weights)",
                 weight.name, plan.graph.name);
         }
         if (weight.data.file.valid() && !plan.graph.files[weight.data.file.index()].present) {

@@ -338,6 +338,11 @@ TEST_CASE("tensors of a quantised folder are there, of their types, and in their
                           h.erase("model.embed_tokens.weight");
                       }),
                Contains("'model.embed_tokens.weight' is missing"));
+    const std::string zeros = gate + "weight_zero_point";
+    CHECK_THAT(header("llama_int4_zeros", [&](Json& h) { h[zeros]["shape"] = {2, 4}; }),
+               Contains("weight_zero_point' is [2, 4], but config.json asks for [4, 2]"));
+    CHECK_THAT(header("llama_int4_zeros", [&](Json& h) { h[zeros]["dtype"] = "F32"; }),
+               Contains("is of type F32; supported there: I32"));
     CHECK_THAT(error_of_folder("llama_gptq",
                                [](const fs::path& folder) {
                                    const fs::path file = folder / "model.safetensors";

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -53,7 +54,9 @@ TEST_CASE("ONNX Runtime gives transformers' logits of every converted family, in
         const CommandResult refused = run_cleave(
             {"convert", (converted_families() / name).string(), "-o", folder.path().string()});
         CHECK(refused.exit_code == 1);
-        CHECK_THAT(refused.error, Catch::Matchers::Contains("ONNX has no words for"));
+        CHECK_THAT(refused.error, Catch::Matchers::Contains(name == std::string_view("llama_mixed")
+                                                                ? "its weights are of several types"
+                                                                : "ONNX has no words for"));
         CHECK(fs::is_empty(folder.path()));
     }
     for (const auto& [name, expected] : all.items())
@@ -102,6 +105,24 @@ TEST_CASE("what is converted elsewhere has the folder's own weights, as links, a
     std::ofstream(target / "tokenizer.json") << "mine\n";
     CHECK(run_cleave({"convert", source.string(), "-o", target.string()}).exit_code == 1);
     CHECK(read_file(target / "tokenizer.json") == "mine\n");
+}
+
+TEST_CASE("weights that are there are used, and nobody is sent to random ones without that word",
+          "[tools][families]") {
+    const std::string config = (bundled_model().parent_path() / "config.json").string();
+    const CommandResult beside = run_cleave(
+        {"run", config, "--devices", "host", "--input-ids", "1,40,7", "--max-new-tokens", "4"});
+    INFO(beside.error);
+    CHECK(beside.exit_code == 0);
+    for (const char* command : {"run", "serve", "chat"}) {
+        INFO(command);
+        const CommandResult none = run_cleave({command, "llama-110m"});
+        CHECK(none.exit_code == 1);
+        CHECK_THAT(none.error, Catch::Matchers::Contains("give the model's folder, or its GGUF or "
+                                                         ".onnx file"));
+        CHECK((none.error.find("cleave model") == std::string::npos ||
+               none.error.find("random weights") != std::string::npos));
+    }
 }
 
 TEST_CASE("a conversion that fails leaves nothing", "[tools][families]") {

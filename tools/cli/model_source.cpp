@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "models/convert.h"
-#include "models/model_folder.h"
 #include "models/open_model.h"
 #include "models/shapes.h"
 #include "planner/file/plan_file.h"
@@ -90,9 +89,10 @@ LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
                         flags.model, did_you_mean(flags.model, models::shape_names()),
                         fmt::join(models::shape_names(), ", "));
     if (path.extension() == ".plan" || planner::is_plan_file(path.string())) return from_plan(path);
+    const fs::path beside = path.has_parent_path() ? path.parent_path() : ".";
     if (path.filename() == "config.json" && flags.weights != "none" &&
-        models::has_safetensors(path.has_parent_path() ? path.parent_path().string() : "."))
-        return from_file(path.has_parent_path() ? path.parent_path() : ".", flags);
+        models::is_model_folder(beside))
+        return from_file(beside, flags);
     if (path.extension() == ".json")
         return from_shape(models::shape_from_config(path.string()), dtype);
     return from_file(path, flags);

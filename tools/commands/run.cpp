@@ -69,13 +69,13 @@ void run(const RunArguments& flags) {
     ready.model = load_model(flags.model, flags.plan.dtype);
     if (ready.model.kind == ModelKind::kShape)
         throw UserError(
-            "{}: a shape name has no weights to run; write a model with `cleave model {} -o DIR`, "
-            "then run DIR",
-            flags.model.model, flags.model.model);
+            "{}: a shape has no weights to run; give the model's folder, or its GGUF or .onnx file "
+            "(to measure times alone, $write_model makes one with random weights)",
+            flags.model.model);
     if (ready.model.plan && ready.model.graph.path.empty())
         throw UserError(
-            "{}: this plan was made from a shape name, which has no weights to run; plan an .onnx "
-            "file",
+            "{}: this plan was made from a shape, which has no weights to run; plan the model's "
+            "folder, or its GGUF or .onnx file",
             flags.model.model);
     if (takes_tensors(ready.model.graph)) {
         if (!flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty() ||

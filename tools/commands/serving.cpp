@@ -175,8 +175,10 @@ std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunFla
 
 void check_has_weights(const LoadedModel& model, const ModelFlags& flags, const std::string& does) {
     if (model.kind == ModelKind::kShape || model.graph.path.empty() || flags.weights == "none")
-        throw UserError("{}: there are no weights to {}; give an .onnx file or its folder",
-                        flags.model, does);
+        throw UserError(
+            "{}: there are no weights to {}; give the model's folder, or its GGUF or "
+            ".onnx file",
+            flags.model, does);
 }
 
 TextModel load_text_model(const ModelFlags& model, const PlanFlags& plan,

@@ -169,7 +169,9 @@ void check_exportable(const Plan& plan) {
         if (!weight.data.has_data() || absent)
             throw UserError(
                 "weight '{}' of {} has no data: a shape name, or a model without weights, "
-                "cannot be exported with its weights; write one with $write_model",
+                "cannot be exported with its weights; give the model's own file ($write_model "
+                "makes "
+                "one with random weights)",
                 weight.name, plan.graph.name);
         if (weight.quantization.dynamic_activations && weight.packing != importer::Packing::kDense)
             throw UserError(
