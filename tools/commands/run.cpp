@@ -70,8 +70,8 @@ void run(const RunArguments& flags) {
     if (ready.model.kind == ModelKind::kShape)
         throw UserError(
             "{}: a shape has no weights to run; give the model's folder, or its GGUF or .onnx file "
-            "(to measure times alone, $write_model makes one with random weights)",
-            flags.model.model);
+            "(to measure times alone, `cleave model {} -o DIR` writes one with random weights)",
+            flags.model.model, flags.model.model);
     if (ready.model.plan && ready.model.graph.path.empty())
         throw UserError(
             "{}: this plan was made from a shape, which has no weights to run; plan the model's "
