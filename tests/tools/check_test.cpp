@@ -35,8 +35,9 @@ public:
         const fs::path from = test::source_root();
         for (const char* name :
              {".clang-format", ".clang-tidy", "tools/check", "tools/dependencies",
-              "tools/lib/analyse.py", "tools/lib/check_sources.py", "tools/lib/common.sh",
-              "tools/lib/cpp_text.py", "tools/lib/gpu_reports.py", "tools/lib/python.sh"}) {
+              "tools/lib/analyse.py", "tools/lib/build.sh", "tools/lib/check_sources.py",
+              "tools/lib/common.sh", "tools/lib/cpp_text.py", "tools/lib/gpu_reports.py",
+              "tools/lib/python.sh", "tools/lib/sanitize.sh"}) {
             fs::create_directories((root() / name).parent_path());
             fs::copy_file(from / name, root() / name);
         }
