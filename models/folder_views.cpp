@@ -226,12 +226,7 @@ private:
 }  // namespace
 
 bool needs_views(const ModelFolder& folder, const Shape& shape) {
-    const PackedWeights& packed = shape.packed;
-    if (packed.form == PackedForm::kCompressedTensors &&
-        (packed.group == 0 || packed.has_zero_points))
-        return true;
-    if (packed.form != PackedForm::kWhole && packed.form != PackedForm::kCompressedTensors)
-        return true;
+    if (shape.packed.form != PackedForm::kWhole && !shape.packed.has_onnx_words()) return true;
     std::set<std::string> floats;
     for (const auto& [name, place] : folder.tensors)
         if (place.tensor.dtype != "I32" && !is_left_out(name, shape))

@@ -26,6 +26,10 @@ size_t onnx_files(const fs::path& folder) {
     return count;
 }
 
+bool is_hugging_face(const fs::path& folder) {
+    return has_safetensors(folder.string()) && onnx_files(folder) == 0;
+}
+
 // What a file is that is neither ONNX nor a plan, and the way on; empty: nothing that is known.
 std::string known_as(const fs::path& file) {
     const std::string type = file.extension().string();
@@ -80,16 +84,14 @@ void refuse_what_is_no_model(const fs::path& path) {
 }  // namespace
 
 bool is_model_folder(const fs::path& folder) {
-    const size_t onnx = onnx_files(folder);
-    return onnx == 1 || (onnx == 0 && has_safetensors(folder.string()));
+    return onnx_files(folder) == 1 || is_hugging_face(folder);
 }
 
 importer::Graph open_model(const fs::path& path, const importer::ImportOptions& options) {
     std::error_code error;
     if (fs::is_regular_file(path, error) && is_gguf(path.string()))
         return import_gguf(path.string());
-    if (fs::is_directory(path, error) && onnx_files(path) == 0 && has_safetensors(path.string()))
-        return import_folder(path.string());
+    if (is_hugging_face(path)) return import_folder(path.string());
     refuse_what_is_no_model(path);
     return importer::import_onnx(path.string(), options);
 }

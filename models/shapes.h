@@ -84,11 +84,14 @@ struct PackedWeights {
     int64_t rows = 1;                     // kFloat8: that share a scale
     int zero_offset = 0;                  // kGptq: Quantization::zero_offset
     std::vector<std::string> left_whole;  // kCompressedTensors: modules, "lm_head"
-    // Whether ONNX has words for it (com.microsoft.MatMulNBits).
+    // Whether ONNX has words for such matrices (com.microsoft.MatMulNBits), and for this one.
+    bool has_onnx_words() const {
+        return form == Form::kCompressedTensors && group > 0 && !has_zero_points;
+    }
     bool in_onnx(const std::string& module) const {
         for (const std::string& name : left_whole)
             if (name == module) return false;
-        return form == Form::kCompressedTensors && group > 0 && !has_zero_points;
+        return has_onnx_words();
     }
 };
 

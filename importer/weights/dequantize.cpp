@@ -143,15 +143,17 @@ private:
         constexpr std::array<int64_t, 8> kPlaces{0, 4, 1, 5, 2, 6, 3, 7};
         return input * source_rows_ + output / 8 * 8 + kPlaces[static_cast<size_t>(output % 8)];
     }
+    // Of codes [i, j] whose words hold consecutive i, in rows of `width` words.
+    int64_t index_in_words(int64_t i, int64_t j, int64_t width) const {
+        const int64_t codes = 32 / bits_;
+        return (i / codes * width + j) * codes + i % codes;
+    }
     int64_t block_of(int64_t column) const { return q_.block > 0 ? column / q_.block : 0; }
     int64_t element(int64_t row, int64_t column) const {
         if (weight_.packing == Packing::kMatMulNBits && q_.block > 0)
             return row * blocks_ * q_.block + column;
         if (weight_.packing == Packing::kAwq) return awq_index(column, row);
-        if (weight_.packing == Packing::kGptq) {
-            const int64_t codes = 32 / bits_;  // of a word
-            return (column / codes * source_rows_ + row) * codes + column % codes;
-        }
+        if (weight_.packing == Packing::kGptq) return index_in_words(column, row, source_rows_);
         return weight_.transposed ? column * source_rows_ + row : row * source_columns_ + column;
     }
     int64_t scale_index(int64_t row, int64_t column) const {
@@ -164,10 +166,7 @@ private:
     int64_t zero_index(int64_t row, int64_t column) const {
         if (one_zero_) return 0;
         if (weight_.packing == Packing::kAwq) return awq_index(block_of(column), row);
-        if (q_.zero_points_in_words) {
-            const int64_t codes = 32 / bits_;  // of a word
-            return (row / codes * blocks_ + block_of(column)) * codes + row % codes;
-        }
+        if (q_.zero_points_in_words) return index_in_words(row, block_of(column), blocks_);
         if (weight_.packing == Packing::kMatMulNBits && zero_bits_ == 4)
             return row * ((blocks_ + 1) / 2 * 2) + block_of(column);
         if (q_.scale_count == 1 &&

@@ -240,16 +240,15 @@ struct HostJob::Impl {
         return false;
     }
 
-    // What is under way to it will never arrive, and nobody waits for that.
+    // What is under way to it will never arrive, and nobody waits for that. With its reason at once:
+    // a rank that is gone without one would be taken for one that has left.
     void silence(int peer) {
-        {
-            const Lock lock(mutex);
-            lost_rank = left[static_cast<size_t>(peer)] = true;
-        }
-        fail(
-            fmt::format("{} gave no sign of life for {:.0f} s: it has ended or stopped, or the "
-                        "network to it is down",
-                        named(peer), std::chrono::duration<double>(options.silent).count()));
+        const Lock lock(mutex);
+        lost_rank = left[static_cast<size_t>(peer)] = true;
+        fail(lock,
+             fmt::format("{} gave no sign of life for {:.0f} s: it has ended or stopped, or the "
+                         "network to it is down",
+                         name(peer), std::chrono::duration<double>(options.silent).count()));
     }
 
     // 1: done, 0: not yet, -1: failed.

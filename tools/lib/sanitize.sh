@@ -11,6 +11,7 @@ not_under_sanitizer() {
 
 sanitize() { # sanitize address|thread [CTEST ARGUMENT...]
     local kind=$1 flags left_out
+    local -a settings=()
     shift
     case $kind in
         address)
@@ -30,8 +31,6 @@ sanitize() { # sanitize address|thread [CTEST ARGUMENT...]
     "$root/tools/setup" --for-tests
     if [[ ! -e $build/CMakeCache.txt ]]; then
         settings=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" "-DCMAKE_CXX_FLAGS=$flags")
-    else
-        settings=()
     fi
     configure "${settings[@]}" -DCLEAVE_TESTS=ON -DCLEAVE_TEST_PACKAGES="$(test_packages)"
     build_targets "compile Cleave and its tests ($kind)" all

@@ -170,8 +170,7 @@ void check_exportable(const Plan& plan) {
             throw UserError(
                 "weight '{}' of {} has no data: a shape name, or a model without weights, "
                 "cannot be exported with its weights; give the model's own file ($write_model "
-                "makes "
-                "one with random weights)",
+                "makes one with random weights)",
                 weight.name, plan.graph.name);
         if (weight.quantization.dynamic_activations && weight.packing != importer::Packing::kDense)
             throw UserError(

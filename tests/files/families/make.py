@@ -211,19 +211,15 @@ def continuation(model: torch.nn.Module) -> tuple[list[int], list[int], np.ndarr
     raise RuntimeError("after every prompt two tokens are too close to call")
 
 
-def words_of(values: np.ndarray, bits: int) -> torch.Tensor:
-    """Consecutive values of a row in one int32, the first lowest."""
-    words = np.zeros((values.shape[0], values.shape[1] * bits // 32), np.uint32)
-    for i in range(32 // bits):
-        words |= values[:, i :: 32 // bits].astype(np.uint32) << np.uint32(i * bits)
-    return torch.from_numpy(words.view(np.int32))
-
-
 def integers(model: torch.nn.Module, bits: int, group: int, symmetric: bool = True) -> tuple[dict, dict]:
     """Rounds the layers' matrices to codes of `bits` bits, and gives them as compressed-tensors packs them.
 
     group 0: one scale a row."""
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def in_words(values: torch.Tensor, axis: int) -> torch.Tensor:
+        return quantised.words(values.numpy().astype(np.uint32), bits, axis, range(32 // bits))
+
     stored = {}
     for name, module in model.named_modules():
         if not isinstance(module, torch.nn.Linear) or name == "lm_head":
@@ -239,11 +235,11 @@ def integers(model: torch.nn.Module, bits: int, group: int, symmetric: bool = Tr
             zeros = (low - least / scales).round().clamp(low, high)
         codes = (blocks / scales[..., None] + zeros[..., None]).round().clamp(low, high)
         module.weight.data.copy_(((codes - zeros[..., None]) * scales[..., None]).reshape(rows, columns))
-        stored[f"{name}.weight_packed"] = words_of((codes.reshape(rows, columns) - low).numpy(), bits)
+        stored[f"{name}.weight_packed"] = in_words(codes.reshape(rows, columns) - low, 1)
         stored[f"{name}.weight_scale"] = scales
         stored[f"{name}.weight_shape"] = torch.tensor([rows, columns])
         if not symmetric:
-            stored[f"{name}.weight_zero_point"] = words_of((zeros - low).numpy().T, bits).T.contiguous()
+            stored[f"{name}.weight_zero_point"] = in_words(zeros - low, 0)
     weights = dict(num_bits=bits, type="int", symmetric=symmetric, dynamic=False)
     weights |= dict(strategy="group", group_size=group) if group else dict(strategy="channel")
     config = dict(

@@ -30,7 +30,7 @@ def _with_zeros(weight, bits, group):
     return codes.reshape(rows, columns), zeros, scales, expanded.reshape(rows, columns)
 
 
-def _words(codes, bits, axis, order):
+def words(codes, bits, axis, order):
     """Codes of consecutive places along the axis in one int32: place order[i] in its bits i * bits."""
     codes = np.moveaxis(codes, axis, 0)
     count = 32 // bits
@@ -49,8 +49,8 @@ def gptq(model, bits, group, first_version):
         module.weight.data.copy_(torch.from_numpy(expanded))
         kept = (zeros - 1) & np.uint32(2**bits - 1) if first_version else zeros
         plain = range(32 // bits)
-        stored[f"{name}.qweight"] = _words(codes.T, bits, 0, plain)
-        stored[f"{name}.qzeros"] = _words(kept.T, bits, 1, plain)
+        stored[f"{name}.qweight"] = words(codes.T, bits, 0, plain)
+        stored[f"{name}.qzeros"] = words(kept.T, bits, 1, plain)
         stored[f"{name}.scales"] = torch.from_numpy(np.ascontiguousarray(scales.T))
         stored[f"{name}.g_idx"] = torch.arange(weight.shape[1], dtype=torch.int32) // size
     config = dict(
@@ -72,8 +72,8 @@ def awq(model, group):
     for name, module in _layers(model):
         codes, zeros, scales, expanded = _with_zeros(module.weight.detach().numpy(), 4, group)
         module.weight.data.copy_(torch.from_numpy(expanded))
-        stored[f"{name}.qweight"] = _words(codes.T, 4, 1, order)
-        stored[f"{name}.qzeros"] = _words(zeros.T, 4, 1, order)
+        stored[f"{name}.qweight"] = words(codes.T, 4, 1, order)
+        stored[f"{name}.qzeros"] = words(zeros.T, 4, 1, order)
         stored[f"{name}.scales"] = torch.from_numpy(np.ascontiguousarray(scales.T))
     return stored, dict(quant_method="awq", bits=4, group_size=group, zero_point=True, version="gemm")
 
