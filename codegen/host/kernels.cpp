@@ -19,12 +19,10 @@ using planner::KernelKind;
 
 Kernel HostStub::finish(std::string_view file, std::string_view call,
                         std::string_view args_struct) {
-    // The verifier has no rule for it: a plan's file may say otherwise.
-    if (target.tile.shared_bytes != 0 && launch.shared_bytes > target.tile.shared_bytes)
-        throw UserError(
-            "the plan's tile of a kernel ({}) claims {} bytes of scratch, and it needs {}; make "
-            "the plan anew with $save_plan",
-            planner::kernel_kind_name(kind), target.tile.shared_bytes, launch.shared_bytes);
+    // As the verifier proved; a kernel that is written without a plan has no tile.
+    CLEAVE_CHECK(target.tile.shared_bytes == 0 || launch.shared_bytes <= target.tile.shared_bytes)
+        << planner::kernel_kind_name(kind) << " takes " << launch.shared_bytes
+        << " bytes of scratch, its tile has " << target.tile.shared_bytes;
     Kernel kernel = writer.finish(kind, fused, file, call, args_struct, launch);
     kernel.tile = target.tile;
     return kernel;

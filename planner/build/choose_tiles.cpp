@@ -370,7 +370,9 @@ void for_each_excess(const Plan& plan, Act act) {
 
 int64_t host_threads(const Plan& plan, DeviceId id) {
     const DeviceInfo& device = plan.machine.device(id);
-    if (device.kind != DeviceKind::kHost) return 0;
+    if (!is_host(plan, id)) return 0;
+    if (device.kind != DeviceKind::kHost)  // a simulated one has its cores for itself
+        return std::max<int64_t>(1, device.limits.num_compute_units);
     return core_shares(plan, device.limits.num_compute_units)[id.index()];
 }
 

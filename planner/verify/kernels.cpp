@@ -5,6 +5,7 @@
 #include <array>
 #include <string_view>
 
+#include "planner/analysis/storage.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/verify/walk.h"
 #include "runtime/base/rounding.h"
@@ -77,10 +78,6 @@ bool matches(std::string_view pattern, std::string_view text, size_t& epilogue) 
 // copy takes.
 constexpr int64_t kGemvTokens = 8, kPiece = 8;
 
-bool is_product(const Compute& c) {
-    return c.kernel == KernelKind::kLinear || c.kernel == KernelKind::kNormLinear ||
-           c.kernel == KernelKind::kNormGateUp || c.kernel == KernelKind::kNormQkvRopeAppend;
-}
 bool multiplies_tiles(const Compute& c) {
     return c.tile.main_loop == MainLoop::kWarps || c.tile.main_loop == MainLoop::kWarpgroups;
 }
@@ -106,6 +103,11 @@ int64_t matrix_rows(const Plan& plan, const Compute& c) {
 }
 
 }  // namespace
+
+bool is_product(const Compute& c) {
+    return c.kernel == KernelKind::kLinear || c.kernel == KernelKind::kNormLinear ||
+           c.kernel == KernelKind::kNormGateUp || c.kernel == KernelKind::kNormQkvRopeAppend;
+}
 
 int64_t most_rows(const Plan& plan, bool is_prefill, const Compute& c) {
     const Workload& w = plan.workload;
@@ -149,6 +151,44 @@ int64_t least_scratch(const Plan& plan, const Compute& c, int64_t tokens) {
         if (shard.dtype != DType::kBF16) factor = 4;
     }
     return (2 * columns + factor) * tokens;
+}
+
+int64_t least_thread_scratch(const Plan& plan, const Compute& c) {
+    // Of all CPUs: floats of a vector, rows of a register tile, features of a widened strip.
+    constexpr int64_t kLanes = 16, kTileRows = 12, kStripDepth = 256;
+    // Sizes that no memory holds are cut, so that no product overflows.
+    constexpr int64_t kMost = 1 << 26;
+    const int64_t block = std::min(c.tile.tokens, kMost / 64);
+    int64_t depth = 0;
+    bool rounds_to_int8 = plan.workload.compute == ComputeMode::kFast;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        const importer::Weight& weight = plan.graph.weight(shard.weight);
+        if (weight.shape.size() != 2) continue;
+        depth = std::max(depth, shard.columns.size());
+        rounds_to_int8 =
+            rounds_to_int8 && activation_rounding(weight, plan.workload) == DType::kInt8;
+    }
+    if (depth == 0) return 0;
+    depth = std::min(depth, kMost);
+    int64_t rows = c.tile.rows;
+    if (c.kernel == KernelKind::kNormQkvRopeAppend && c.kv.valid()) {
+        const KvSlab& slab = plan.kv_slabs[c.kv.index()];
+        rows = std::max(slab.head_dim, slab.v_head_dim);  // a head is an item
+    }
+    rows = std::min(rows, kMost);
+    // Sums in f32, each row a vector longer, so that rows begin in other sets of the cache.
+    const int64_t results = c.kernel == KernelKind::kNormGateUp ? 2 : 1;
+    const int64_t sums = results * block * (rows + kLanes) * 4;
+    const int64_t row = round_up(depth, kLanes) * 4;
+    if (!rounds_to_int8)
+        return round_up(round_up(block, kLanes) * row + sums + kTileRows * kStripDepth * 4, 64);
+    // A group of 32 codes has a scale and its codes' sum behind it. Then 16 groups of 32 rows of
+    // weights, each 8 words of codes, a scale and a zero point; a row in f32 takes their place
+    // while it is made ready.
+    const int64_t tokens = block * ceil_div(depth, 32) * (32 + 8);
+    const int64_t strip = kLanes * 32 * (8 + 2) * 4;
+    return round_up(tokens, 64) + std::max(strip, row + kLanes * 4) + round_up(sums, 64);
 }
 
 std::string wrong_narrow_tiles(const Plan& plan, bool is_prefill, const Compute& c) {

@@ -142,8 +142,6 @@ void PhaseWalk::compute(const Compute& c) {
     for (OpId op : c.ops)
         if (op < stage.first_op || op > stage.last_op)
             fail("stage", "{} is no operator of stage {}", graph().op(op).name, step.stage);
-    // What a GPU launch asks for must be there; on a host device a thread's scratch is memory, and
-    // counted.
     check_launch(c, most_rows(plan_, is_prefill_, c));
     if (const std::string wrong = wrong_narrow_tiles(plan_, is_prefill_, c); !wrong.empty())
         fail("narrow-tiles", "its tiles for few tokens are wrong: {}", wrong);
@@ -185,6 +183,14 @@ void PhaseWalk::check_launch(const Compute& c, int64_t tokens) {
     const int64_t size = c.scratch.valid() ? plan_.buffer(c.scratch).size : 0;
     if (size < least)
         fail("scratch-size", "its scratch has {} bytes, a launch takes {}", size, least);
+    if (limits.warp_width > 1 || !is_product(c)) return;
+    // A thread at least has what its tile claims, in memory that is counted.
+    if (c.tile.tokens < 1 || c.tile.rows < 1)
+        fail("tile-loop", "its tile divides its work by nothing");
+    else if (const int64_t taken = least_thread_scratch(plan_, c);
+             std::min(size, c.tile.shared_bytes) < taken)
+        fail("scratch-size", "a thread's scratch has {} bytes, its tile takes {}",
+             std::min(size, c.tile.shared_bytes), taken);
 }
 
 // After the last step: the model's outputs are whole where they were asked for, and no summand is

@@ -89,6 +89,8 @@ private:
 // One Compute step by the meaning of its operators (planner/verify/compute.cpp).
 void walk_compute(PhaseWalk& walk, const Compute& compute);
 
+// Whether it multiplies by matrices of weights.
+bool is_product(const Compute& compute);
 // Tokens of a step's largest launch, or rows of those whose logits are wanted.
 int64_t most_rows(const Plan& plan, bool is_prefill, const Compute& compute);
 // Blocks of a GPU launch of so many tokens in x, y and z, at least: what its tile leaves of the
@@ -101,6 +103,9 @@ std::string wrong_activations(const Plan& plan, const Phase& phase, const Comput
 // Bytes of a launch of so many tokens in the step's scratch: activations that a launch in front
 // prepares, partial results of attention whose keys are split. 0 where there are none.
 int64_t least_scratch(const Plan& plan, const Compute& compute, int64_t tokens);
+// Bytes that a thread of a host takes for its tile of a product: a block of tokens, their sums, a
+// strip of widened weights. 0 for what is no product.
+int64_t least_thread_scratch(const Plan& plan, const Compute& compute);
 // Why a step cannot have its tiles for few tokens; empty where it can.
 std::string wrong_narrow_tiles(const Plan& plan, bool is_prefill, const Compute& compute);
 

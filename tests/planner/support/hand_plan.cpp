@@ -45,6 +45,7 @@ private:
     void mlp(int layer, Held& x);
     void send(Held& x, const std::vector<DeviceId>& to);
     void head(Held& x);
+    void tiles();
     void account();
     OpId op(int layer, int index) const { return OpId(1 + layer * 16 + index); }
     ValueId out(OpId id) const { return plan_.graph.op(id).outputs[0]; }
@@ -346,6 +347,22 @@ void HandPlanner::lay_phase(Phase& phase) {
     head(x);
 }
 
+// Of every product alike, with room for any of these sizes in a thread's scratch.
+void HandPlanner::tiles() {
+    constexpr int64_t kScratch = 1 << 15;
+    std::map<DeviceId, BufferId> areas;
+    for (Phase* phase : {&plan_.prefill, &plan_.decode})
+        for (Step& step : phase->steps) {
+            auto* c = std::get_if<Compute>(&step.action);
+            if (!c || c->kernel == KernelKind::kEmbedding || c->kernel == KernelKind::kAttention)
+                continue;
+            c->tile = {.rows = 12, .tokens = 16, .threads = 1, .shared_bytes = kScratch};
+            const auto [area, added] = areas.try_emplace(c->device);
+            if (added) area->second = buffer(c->device, BufferRole::kScratch, kScratch);
+            c->scratch = area->second;
+        }
+}
+
 void HandPlanner::account() {
     for (size_t i = 0; i < plan_.machine.devices.size(); ++i) {
         DeviceId d(i);
@@ -366,6 +383,7 @@ Plan HandPlanner::run() {
     const BatchBuffer table = block_table(plan_.workload);
     for (size_t i = 0; i < plan_.machine.devices.size(); ++i)
         if (has_kv(plan_, DeviceId(i))) buffer(DeviceId(i), table.role, table.bytes());
+    tiles();
     account();
     plan_.prediction = {.prefill_ns = 2'000'000,
                         .decode_ns_per_token = 125'000,

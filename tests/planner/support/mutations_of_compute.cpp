@@ -472,6 +472,25 @@ std::vector<Mutation> narrow_tile_mutations() {
              c->narrow[0].tile.splits = 1 << 14;
              return true;
          }},
+        {"a host's thread has less scratch than its tile takes", "scratch-size",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
+             if (p.machine.device(c->device).limits.warp_width > 1) return false;
+             c->tile.shared_bytes = 64;
+             return true;
+         }},
+        {"a host's tile has more tokens than its scratch holds", "scratch-size",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kLinear);
+             c->tile.tokens *= 64;
+             return p.machine.device(c->device).limits.warp_width <= 1;
+         }},
+        {"a host's tile has no rows", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kLinear);
+             c->tile.rows = 0;
+             return p.machine.device(c->device).limits.warp_width <= 1;
+         }},
         {"a host's launch has a tile for few tokens", "narrow-tiles",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kLinear);
