@@ -52,7 +52,8 @@ std::string known_as(const fs::path& file) {
     return {};
 }
 
-// A folder without ONNX file and safetensors is named for what it has, and so is a file.
+}  // namespace
+
 void refuse_what_is_no_model(const fs::path& path) {
     std::error_code error;
     if (!fs::is_directory(path, error)) {
@@ -80,8 +81,6 @@ void refuse_what_is_no_model(const fs::path& path) {
         "GGUF file is named itself",
         path.string());
 }
-
-}  // namespace
 
 bool is_model_folder(const fs::path& folder) {
     return onnx_files(folder) == 1 || is_hugging_face(folder);

@@ -15,6 +15,10 @@ namespace cleave::models {
 importer::Graph open_model(const std::filesystem::path& path,
                            const importer::ImportOptions& options = {});
 
+// UserError for a folder without ONNX file and safetensors, and for a file that is neither, which
+// names what is there, and the way on.
+void refuse_what_is_no_model(const std::filesystem::path& path);
+
 // Whether open_model takes the folder: it has one .onnx file, or weights as Hugging Face has them.
 bool is_model_folder(const std::filesystem::path& folder);
 

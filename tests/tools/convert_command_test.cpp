@@ -237,11 +237,14 @@ TEST_CASE("what is no model that runs is named for what it is, with the way on",
         CHECK_THAT(run.error, Catch::Matchers::Contains(expected));
         if (file.extension() == ".safetensors") continue;
         std::ofstream(folder.path() / "config.json") << "{}";
-        const CommandResult of_folder =
-            run_cleave({"run", folder.path().string(), "--devices", "host", "--prompt", "x"});
-        CHECK(of_folder.exit_code == 1);
-        CHECK_THAT(of_folder.error, Catch::Matchers::Contains(expected) &&
-                                        Catch::Matchers::Contains("neither an .onnx file nor"));
+        const std::string path = folder.path().string();
+        for (const CommandResult& of_folder :
+             {run_cleave({"run", path, "--devices", "host", "--prompt", "x"}),
+              run_cleave({"convert", path})}) {
+            CHECK(of_folder.exit_code == 1);
+            CHECK_THAT(of_folder.error, Catch::Matchers::Contains(expected) &&
+                                            Catch::Matchers::Contains("neither an .onnx file nor"));
+        }
     }
     const auto error_of = [](const std::string& model) {
         const CommandResult run = run_cleave({"run", model, "--devices", "host", "--prompt", "x"});
@@ -257,6 +260,9 @@ TEST_CASE("what is no model that runs is named for what it is, with the way on",
     CHECK_THAT(error_of(folder.path().string()),
                Catch::Matchers::Contains("model.gguf is a GGUF file; name the file itself"));
     CHECK_THAT(error_of(gguf.string()), Catch::Matchers::Contains("it was cut short"));
+    const CommandResult of_onnx = run_cleave({"convert", bundled_model().parent_path().string()});
+    CHECK(of_onnx.exit_code == 1);
+    CHECK_THAT(of_onnx.error, Catch::Matchers::Contains("the folder has an .onnx file"));
 }
 
 }  // namespace cleave::test

@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "models/convert.h"
+#include "models/model_folder.h"
+#include "models/open_model.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/gguf.h"
 #include "tools/cli/terminal.h"
@@ -24,6 +26,11 @@ void run_convert(ConvertArguments flags) {
                             ? "a GGUF file is run, planned, inspected and exported as it is; ONNX "
                               "has no form for its blocks"
                             : "no such folder; give one with config.json and .safetensors files");
+    if (!models::has_safetensors(flags.folder)) {
+        models::refuse_what_is_no_model(flags.folder);
+        throw UserError("{}: the folder has an .onnx file, and every command takes that as it is",
+                        flags.folder);
+    }
     flags.options.form = flags.form == "decomposed" ? models::OnnxForm::kDecomposed
                          : flags.form == "gqa"      ? models::OnnxForm::kGroupQueryAttention
                                                     : models::OnnxForm::kAttention;
