@@ -349,11 +349,26 @@ void dot_block(Weights w, i64 rows, const Tokens& block, float* c, i64 c_stride)
 
 // ---- Many tokens
 
-template <i64 R, i64 V>
+// Short rows defeat the hardware's prefetcher, as in dot_tile: those of the next tile are read from
+// memory while this one multiplies, where they are this many bytes at most.
+inline constexpr i64 kNextTile = 256 << 10;
+
+CLEAVE_INLINE void prefetch_bytes(const void* from, i64 bytes) {
+    for (i64 at = 0; at < bytes; at += 64)
+        __builtin_prefetch(static_cast<const char*>(from) + at, 0, 2);
+}
+
+// kAhead: of each row, this many floats on are asked for into the second-level cache; 0: nothing.
+template <i64 R, i64 V, i64 kAhead = 0>
 CLEAVE_INLINE void panel_depth(const float* w, i64 w_stride, const float* x, i64 depth,
                                Vec (&acc)[R][V]) {
+    constexpr i64 kLine = 64 / sizeof(float);
 #pragma clang loop unroll(disable)
     for (i64 k = 0; k < depth; ++k) {
+        if constexpr (kAhead > 0)
+            if (k % kLine == 0)
+#pragma clang loop unroll(full)
+                for (i64 r = 0; r < R; ++r) __builtin_prefetch(w + r * w_stride + k + kAhead, 0, 2);
         Vec xs[V];
 #pragma clang loop unroll(full)
         for (i64 v = 0; v < V; ++v) xs[v] = load(x + k * V * kLanes + v * kLanes);
@@ -380,11 +395,17 @@ template <i64 K, i64 R, i64 V, class W>
 CLEAVE_INLINE void panel_sums(const W* w, const float* x, float, Vec (&acc)[R][V],
                               float* converted) {
     if constexpr (sizeof(W) == 4) {
-        panel_depth<R, V>(reinterpret_cast<const float*>(w), K, x, K, acc);
+        constexpr i64 kAhead = R * K * 4 <= kNextTile ? R * K : 0;
+        panel_depth<R, V, kAhead>(reinterpret_cast<const float*>(w), K, x, K, acc);
     } else {
+        constexpr i64 kSize = sizeof(W), kAhead = R * K * kSize;
         for (i64 k = 0; k < K; k += kConvertDepth) {
             i64 depth = min(kConvertDepth, K - k);
-            for (i64 r = 0; r < R; ++r) widen<K>(w, r, k, depth, converted + r * kConvertDepth);
+            for (i64 r = 0; r < R; ++r) {
+                if constexpr (kAhead <= kNextTile)
+                    prefetch_bytes(w + r * K + k + R * K, depth * kSize);
+                widen<K>(w, r, k, depth, converted + r * kConvertDepth);
+            }
             panel_depth<R, V>(converted, kConvertDepth, x + k * V * kLanes, depth, acc);
         }
     }
@@ -399,7 +420,12 @@ CLEAVE_INLINE void panel_sums(QuantizedRows<Q> w, const float* x, float step, Ve
         for (i64 i = 0; i < R * V; ++i) whole[i / V][i % V] = 0;
     for (i64 k = 0; k < K; k += kConvertDepth) {
         i64 depth = min(kConvertDepth, K - k);
-        for (i64 r = 0; r < R; ++r) widen<K>(w, r, k, depth, converted + r * kConvertDepth);
+        for (i64 r = 0; r < R; ++r) {
+            if constexpr (R * Q::kRowBytes <= kNextTile)
+                prefetch_bytes(w.codes + (r + R) * Q::kRowBytes + k / kGroup * Q::kGroupBytes,
+                               depth / kGroup * Q::kGroupBytes);
+            widen<K>(w, r, k, depth, converted + r * kConvertDepth);
+        }
         panel_depth<R, V>(converted, kConvertDepth, x + k * V * kLanes, depth, acc);
         if constexpr (Q::kDynamic) {
             for (i64 i = 0; i < R * V; ++i) {
