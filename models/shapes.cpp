@@ -17,9 +17,10 @@ struct Row {
     DType dtype;
 };
 
-// From the published config.json of each model; llama-110m and stories-260k from llama2.c's README.
+// From the published config.json of each model; llama-110m and stories from llama2.c's README.
 constexpr Row kRows[] = {
     {"stories-260k", 512, 64, 172, 5, 8, 4, 512, 1e4, true, 0, DType::kF32},
+    {"stories-15m", 32000, 288, 768, 6, 6, 6, 256, 1e4, true, 0, DType::kF32},
     {"llama-110m", 32000, 768, 2048, 12, 12, 12, 1024, 1e4, true, 0, DType::kBF16},
     {"tinyllama-1.1b", 32000, 2048, 5632, 22, 32, 4, 2048, 1e4, false, 0, DType::kBF16},
     {"llama-3.2-1b", 128256, 2048, 8192, 16, 32, 8, 131072, 5e5, true, 32, DType::kBF16},
