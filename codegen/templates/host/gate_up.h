@@ -51,8 +51,7 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
     auto steps = steps_for<K, typename Config::GateWeight>(input, a.num_tokens, norm, x);
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
         i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        const auto block = prepare_block<K, Scratch::kRounding, Config::kReproducible>(
-            input, t0, tokens, norm, steps, x);
+        const auto block = prepare_block<K, Scratch>(input, t0, tokens, norm, steps, x);
         for (i64 item = begin; item < end; ++item) {
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);

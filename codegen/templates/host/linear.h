@@ -33,6 +33,8 @@ struct LinearArgs {
 template <class Config, class... Weights>
 struct ProductScratch {
     static constexpr Rounding kRounding = kSharedRounding<Config::kFast, Weights...>;
+    static constexpr bool kReproducible = Config::kReproducible;
+    static constexpr i64 kDotTokens = dot_tokens<kReproducible, Weights...>();
     static constexpr i64 tokens() {
         if constexpr (kRounding == Rounding::kNone)
             return block_floats(Config::kIn, Config::kTokens);
@@ -89,14 +91,15 @@ CLEAVE_INLINE auto steps_for(const Rows& x, i64 count, const Norm& norm, float* 
         return NoSteps{};
 }
 
-// Tokens [first, first + count) made ready for products that round them as kRounding says.
-template <i64 K, Rounding kRounding, bool kReproducible, class Norm, class DynamicSteps>
+// Tokens [first, first + count) made ready for products with this ProductScratch.
+template <i64 K, class Scratch, class Norm, class DynamicSteps>
 CLEAVE_INLINE auto prepare_block(const Rows& input, i64 first, i64 count, const Norm& norm,
                                  const DynamicSteps& steps, float* scratch) {
-    if constexpr (kRounding == Rounding::kNone)
-        return prepare<K>(input, first, count, norm, steps, scratch);
+    if constexpr (Scratch::kRounding == Rounding::kNone)
+        return prepare<K, Scratch::kDotTokens>(input, first, count, norm, steps, scratch);
     else
-        return prepare_rounded<K, kRounding, kReproducible>(input, first, count, norm, scratch);
+        return prepare_rounded<K, Scratch::kRounding, Scratch::kReproducible>(input, first, count,
+                                                                              norm, scratch);
 }
 template <i64 K, bool kReproducible, class Weights>
 CLEAVE_INLINE void multiply_block(Weights w, i64 rows, const Block& block, float* c, i64 c_stride,
@@ -123,8 +126,7 @@ CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void*
     auto steps = steps_for<K, typename Config::Weight>(input, a.all_tokens, norm, x);
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
         i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        const auto block = prepare_block<K, Scratch::kRounding, Config::kReproducible>(
-            input, t0, tokens, norm, steps, x);
+        const auto block = prepare_block<K, Scratch>(input, t0, tokens, norm, steps, x);
         for (i64 item = begin; item < end; ++item) {
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);

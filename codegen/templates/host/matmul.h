@@ -15,9 +15,17 @@
 
 namespace cleave {
 
-inline constexpr i64 kDotTokens = 8;       // up to here: vectors along K
 inline constexpr i64 kPanel = 2 * kLanes;  // tokens of a full panel
 inline constexpr i64 kConvertDepth = 256;  // of the f32 copy of a narrow tile
+
+// Tokens of a block up to which vectors run along K. Weights of 16 bits are widened in registers
+// there, and for panels once more in memory. Codes are unpacked for every four tokens there, for
+// panels once. With kReproducible the sums of few tokens have the panels' order, and cost more.
+template <bool kReproducible, class... Weights>
+constexpr i64 dot_tokens() {
+    if (kReproducible || ((sizeof(Weights) == 4 && !kIsQuantized<Weights>) || ...)) return 8;
+    return ((sizeof(Weights) == 2 && !kIsQuantized<Weights>) && ...) ? 32 : 12;
+}
 
 // Rows of activations: row t is x + (rows ? rows[t] : t) * stride.
 struct Rows {
@@ -132,7 +140,7 @@ CLEAVE_INLINE void quantize(float* x, i64 count, const Steps& steps) {
     }
 }
 
-template <i64 K, class Norm, class DynamicSteps>
+template <i64 K, i64 kDotTokens, class Norm, class DynamicSteps>
 CLEAVE_INLINE Block prepare(const Rows& input, i64 first, i64 count, const Norm& norm,
                             const DynamicSteps& steps, float* scratch) {
     if (count > kDotTokens) {

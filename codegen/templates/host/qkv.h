@@ -141,8 +141,7 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
     auto steps = steps_for<K, typename Config::QWeight>(input, a.num_tokens, norm, x);
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
         i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        const auto block = prepare_block<K, QkvScratch<Config>::kRounding, Config::kReproducible>(
-            input, t0, tokens, norm, steps, x);
+        const auto block = prepare_block<K, QkvScratch<Config>>(input, t0, tokens, norm, steps, x);
         for (i64 item = begin; item < end; ++item) {
             if (item < Config::kQHeads)
                 kernel.query(block, t0, item);
