@@ -26,7 +26,7 @@ inline constexpr std::array kPublishedClasses{
     PublishedClass{"pipeline b1", 0.85, 1.4, 0.8, 1.6},
     PublishedClass{"batched decode", 1.2, 1.5, 1.2, 1.5},
     PublishedClass{"batched decode, closed loop", 0.95, 1.1, 0.8, 1.3},
-    PublishedClass{"batched throughput", 0.9, 1.1, 0.55, 1.35},
+    PublishedClass{"batched throughput", 0.9, 1.1, 0.65, 1.35},
     PublishedClass{"throughput, PCIe tensor parallel", 0.65, 0.85, 0.65, 0.85},
     PublishedClass{"prefill", 0.9, 1.1, 0.6, 1.5},
     PublishedClass{"collective in a node", 0.95, 1.1, 0.7, 1.4},

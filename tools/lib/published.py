@@ -28,6 +28,9 @@ def read_bounds():
 BOUNDS = read_bounds()
 # The networks that the sources name, where these are not the catalogue's.
 FABRICS = [("EFA", "efa")]
+# Sources whose models of 8 bits had caches of 8 bits, too: those that say so, and NVIDIA's tables,
+# where they are part of the checkpoint.
+F8_CACHES = re.compile(r"fp8 (weights and )?KV|perf-overview\.md")
 
 
 def arguments_of(row):
@@ -37,6 +40,8 @@ def arguments_of(row):
     for name, fabric in FABRICS:
         if name in row["source"]:
             words += ["--fabric", fabric]
+    if row["dtype"] == "f8e4m3" and F8_CACHES.search(row["source"]):
+        words += ["--kv-dtype", "f8e4m3"]
     return words
 
 
