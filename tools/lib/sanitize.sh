@@ -11,7 +11,7 @@ not_under_sanitizer() {
 
 # What fits in a run of continuous integration: one of these, by the last commit. The sanitizer, and
 # the folder whose test program passes.
-sanitize_turns=("address importer" "address planner" "thread base")
+sanitize_turns=("address importer" "address base" "thread base")
 
 sanitize() { # sanitize address|thread|turn [CTEST ARGUMENT...]
     local kind=$1 target=all turn flags left_out
