@@ -2,7 +2,10 @@
 #include "planner/export/export.h"
 
 #include <filesystem>
+#include <memory>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -39,16 +42,29 @@ void make_folder(const fs::path& folder) {
     if (!fs::is_directory(folder)) refuse(folder, std::make_error_code(std::errc::not_a_directory));
 }
 
-void write_file(const fs::path& path, const ExportFile& content) {
-    AtomicFile file(path);
-    if (file.error()) refuse(path, file.error());
-    if (content.write)
-        content.write(file.stream());
-    else
-        file.stream().write(content.contents.data(),
-                            static_cast<std::streamsize>(content.contents.size()));
-    if (std::error_code error = file.commit()) refuse(path, error);
-}
+// Files that appear once all of them are written.
+class FileSet {
+public:
+    void add(const fs::path& path, const ExportFile& content) {
+        auto file = std::make_unique<AtomicFile>(path);
+        if (file->error()) refuse(path, file->error());
+        if (content.write)
+            content.write(file->stream());
+        else
+            file->stream().write(content.contents.data(),
+                                 static_cast<std::streamsize>(content.contents.size()));
+        if (std::error_code error = file->finish()) refuse(path, error);
+        files_.emplace_back(path, std::move(file));
+    }
+    // In the order in which they were added.
+    void commit() {
+        for (auto& [path, file] : files_)
+            if (std::error_code error = file->commit()) refuse(path, error);
+    }
+
+private:
+    std::vector<std::pair<fs::path, std::unique_ptr<AtomicFile>>> files_;
+};
 
 // Names come from exporters, but also from node names: none may leave the folder.
 void check_names(const ExportResult& result) {
@@ -104,15 +120,17 @@ void write_export(std::string_view format, const ExportResult& result, const std
     check_names(result);
     const fs::path root(folder);
     make_folder(root);
-    std::error_code error;
-    fs::remove(root / kManifest, error);  // of an export before: not complete any more
-    if (error) refuse(root / kManifest, error);
+    FileSet files;
     for (const ExportFile& file : result.files) {
         const fs::path path = root / file.name;
         make_folder(path.parent_path());
-        write_file(path, file);
+        files.add(path, file);
     }
-    write_file(root / kManifest, {kManifest, export_manifest(format, result)});
+    files.add(root / kManifest, {kManifest, export_manifest(format, result)});
+    std::error_code error;
+    fs::remove(root / kManifest, error);  // of an export before: not complete any more
+    if (error) refuse(root / kManifest, error);
+    files.commit();
 }
 
 }  // namespace cleave::planner

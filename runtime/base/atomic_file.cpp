@@ -94,11 +94,17 @@ AtomicFile::~AtomicFile() {
     if (!temporary_.empty()) ::unlinkat(folder_, temporary_.c_str(), 0);
 }
 
-std::error_code AtomicFile::commit() {
-    if (error_) return error_;
+std::error_code AtomicFile::finish() {
+    if (error_ || !buffer_) return error_;
     error_ = buffer_->finish();
-    if (!error_ && ::renameat(folder_, temporary_.c_str(), folder_, path_.c_str()) != 0)
-        error_ = last_error();
+    stream_ = std::make_unique<std::ostream>(nullptr);
+    buffer_.reset();
+    return error_;
+}
+
+std::error_code AtomicFile::commit() {
+    if (finish()) return error_;
+    if (::renameat(folder_, temporary_.c_str(), folder_, path_.c_str()) != 0) error_ = last_error();
     if (!error_) temporary_.clear();
     return error_;
 }

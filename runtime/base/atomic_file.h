@@ -31,7 +31,10 @@ public:
     std::error_code error() const { return error_; }
     std::ostream& stream() { return *stream_; }
 
-    // Closes the file and gives it its name. The first error since the beginning, or none.
+    // Closes the file, which keeps its temporary name until `commit`: of several files that appear
+    // together, all are finished before the first is committed. The first error so far, or none.
+    [[nodiscard]] std::error_code finish();
+    // Finishes the file and gives it its name. The first error since the beginning, or none.
     [[nodiscard]] std::error_code commit();
 
 private:

@@ -90,6 +90,23 @@ TEST_CASE("every export has a manifest that its schema describes, and is the sam
                Contains("/dev/null/x"));
 }
 
+TEST_CASE("an export of which a file cannot be written leaves what was there", "[planner]") {
+    TemporaryFolder folder;
+    const std::string root = folder.path().string();
+    ExportResult result;
+    result.files = {{"one.txt", "first"}};
+    write_export("text", result, root);
+    result.files = {{"one.txt", "second"}, {"two.txt", "new"}, {"one.txt.d/three.txt", "new"}};
+    std::ofstream(folder.path() / "one.txt.d") << "no folder";
+    CHECK_THAT(user_error([&] { write_export("text", result, root); }), Contains("one.txt.d"));
+    std::ifstream one(folder.path() / "one.txt");
+    CHECK(std::string(std::istreambuf_iterator<char>(one), {}) == "first");
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+        names.insert(entry.path().filename().string());
+    CHECK(names == std::set<std::string>{"manifest.json", "one.txt", "one.txt.d"});
+}
+
 TEST_CASE("a dot graph has a node for each decode step and edges between its nodes", "[planner]") {
     Plan plan = hand_plan({{0, 1}, {2}}, {.layers = 3});
     plan.graph.name = "a \"quoted\" \\ name";
