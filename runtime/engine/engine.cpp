@@ -11,7 +11,9 @@
 
 #include "planner/cost/groups.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/reason.h"
 #include "runtime/base/thread_team.h"
+#include "runtime/base/threads.h"
 #include "runtime/engine/live_request.h"
 #include "runtime/execute/greedy.h"
 #include "runtime/generate/nan_check.h"
@@ -77,7 +79,7 @@ struct Engine::Impl {
           alone(why_alone(p, limits)),
           scheduler(limits, checked(options.scheduler)),
           most_passes(options.scheduler.groups) {
-        thread = std::thread([this] { run(); });
+        thread = start_thread([this] { run(); });
     }
 
     void run();
@@ -143,11 +145,11 @@ void Engine::Impl::run() {
     } catch (const std::exception& error) {
         {
             const Lock lock(mutex);
-            counts.fault = error.what();
+            counts.fault = reason_of(error);
             oldest_submitted.reset();
             if (is_idle()) idle.notify_all();
         }
-        end_all(FinishReason::kFault, error.what());
+        end_all(FinishReason::kFault, reason_of(error));
     }
 }
 
@@ -349,8 +351,8 @@ void Engine::Impl::cancel(RequestId id) {
     const Lock lock(mutex);
     const auto at = live.find(id);
     if (at == live.end() || at->second->is_cancelled) return;
-    at->second->is_cancelled = true;
     cancelled.push_back(id);
+    at->second->is_cancelled = true;
     scheduler.cancel(id);
     has_news = true;
     wake.notify_one();
