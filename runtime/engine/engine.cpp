@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -149,7 +150,16 @@ void Engine::Impl::run() {
             oldest_submitted.reset();
             if (is_idle()) idle.notify_all();
         }
-        end_all(FinishReason::kFault, reason_of(error));
+        try {
+            end_all(FinishReason::kFault, reason_of(error));
+        } catch (const std::exception&) {
+            // There is no memory to tell all of them with.
+        }
+        // Those whose last event was lost: their sinks go.
+        std::map<RequestId, std::unique_ptr<LiveRequest>> untold;
+        const Lock lock(mutex);
+        untold.swap(live);
+        idle.notify_all();
     }
 }
 
@@ -206,6 +216,7 @@ void Engine::Impl::take_pass() {
         outcome.tokens.push_back(
             requests[i] ? take_output(ended.pass.outputs[i], result, *requests[i], outcome)
                         : OutputToken{});
+    std::exception_ptr failed;
     {
         const Lock lock(mutex);
         ++counts.passes;
@@ -215,12 +226,17 @@ void Engine::Impl::take_pass() {
             oldest_submitted = in_flight.front().submitted;
         else
             counts.active_seconds += seconds_since(active_since);
-        scheduler.done(ended.pass.id, outcome.tokens);
-        for (const auto& [id, message] : outcome.faults) scheduler.cancel(id);
+        try {
+            scheduler.done(ended.pass.id, outcome.tokens);
+            for (const auto& [id, message] : outcome.faults) scheduler.cancel(id);
+        } catch (const std::exception&) {
+            failed = std::current_exception();  // what the pass gave is told all the same
+        }
         if (is_idle()) idle.notify_all();
     }
     for (Delivery& delivery : outcome.deliveries) deliver(delivery);
     for (const auto& [id, message] : outcome.faults) end_request(id, FinishReason::kFault, message);
+    if (failed) std::rethrow_exception(failed);
 }
 
 // The outputs of a copy make one event.
@@ -314,7 +330,12 @@ void Engine::Impl::end_all(FinishReason reason, const std::string& message) {
         const Lock lock(mutex);
         for (const auto& [id, request] : live) {
             ids.push_back(id);
-            scheduler.cancel(id);
+            try {
+                scheduler.cancel(id);
+            } catch (const InternalError&) {
+                // A fault may have left it half changed, and it schedules no more.
+                if (reason != FinishReason::kFault) throw;
+            }
         }
     }
     for (const RequestId id : ids) end_request(id, reason, message);

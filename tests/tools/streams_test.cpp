@@ -2,8 +2,8 @@
 // Commands whose outputs are closed or full, or that get fewer threads, processes or less address
 // space than they ask for.
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
