@@ -2,6 +2,8 @@
 // The first part: after it, every id, enumeration and number of the plan may be used without
 // looking.
 
+#include <new>
+
 #include "planner/verify/report.h"
 
 namespace cleave::planner::verify {
@@ -295,6 +297,8 @@ bool check_indices(const Plan& plan, Report& report) {
         if (digest != plan.graph_digest)
             report.add("digest", "the plan is of graph {}, but carries graph {}", plan.graph_digest,
                        digest);
+    } catch (const std::bad_alloc&) {
+        throw;  // which says nothing of the plan
     } catch (const std::exception& error) {
         report.add("graph", "{}", error.what());
         return false;

@@ -13,16 +13,20 @@
 
 namespace cleave {
 
+inline UserError no_thread(const std::system_error& error) {
+    return {
+        "a thread cannot be started ({}); use fewer ($threads), or raise the limit of threads "
+        "(ulimit -u, pids.max of a container)",
+        error.code().message()};
+}
+
 // UserError with the reason when the system gives no thread.
 template <class Body>
 std::thread start_thread(Body&& body) {
     try {
         return std::thread(std::forward<Body>(body));
     } catch (const std::system_error& error) {
-        throw UserError(
-            "a thread cannot be started ({}); use fewer ($threads), or raise the limit of threads "
-            "(ulimit -u, pids.max of a container)",
-            error.code().message());
+        throw no_thread(error);
     }
 }
 
@@ -41,6 +45,7 @@ public:
     // `body` must not throw.
     template <class Body>
     void start(Body&& body) {
+        threads_.reserve(threads_.size() + 1);  // before there is one to lose
         threads_.push_back(start_thread(std::forward<Body>(body)));
     }
     void join() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -11,7 +12,9 @@
 
 #include "planner/cost/groups.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/reason.h"
 #include "runtime/base/thread_team.h"
+#include "runtime/base/threads.h"
 #include "runtime/engine/live_request.h"
 #include "runtime/execute/greedy.h"
 #include "runtime/generate/nan_check.h"
@@ -77,7 +80,7 @@ struct Engine::Impl {
           alone(why_alone(p, limits)),
           scheduler(limits, checked(options.scheduler)),
           most_passes(options.scheduler.groups) {
-        thread = std::thread([this] { run(); });
+        thread = start_thread([this] { run(); });
     }
 
     void run();
@@ -143,11 +146,20 @@ void Engine::Impl::run() {
     } catch (const std::exception& error) {
         {
             const Lock lock(mutex);
-            counts.fault = error.what();
+            counts.fault = reason_of(error);
             oldest_submitted.reset();
             if (is_idle()) idle.notify_all();
         }
-        end_all(FinishReason::kFault, error.what());
+        try {
+            end_all(FinishReason::kFault, reason_of(error));
+        } catch (const std::exception&) {
+            // There is no memory to tell all of them with.
+        }
+        // Those whose last event was lost: their sinks go.
+        std::map<RequestId, std::unique_ptr<LiveRequest>> untold;
+        const Lock lock(mutex);
+        untold.swap(live);
+        idle.notify_all();
     }
 }
 
@@ -204,6 +216,7 @@ void Engine::Impl::take_pass() {
         outcome.tokens.push_back(
             requests[i] ? take_output(ended.pass.outputs[i], result, *requests[i], outcome)
                         : OutputToken{});
+    std::exception_ptr failed;
     {
         const Lock lock(mutex);
         ++counts.passes;
@@ -213,12 +226,17 @@ void Engine::Impl::take_pass() {
             oldest_submitted = in_flight.front().submitted;
         else
             counts.active_seconds += seconds_since(active_since);
-        scheduler.done(ended.pass.id, outcome.tokens);
-        for (const auto& [id, message] : outcome.faults) scheduler.cancel(id);
+        try {
+            scheduler.done(ended.pass.id, outcome.tokens);
+            for (const auto& [id, message] : outcome.faults) scheduler.cancel(id);
+        } catch (const std::exception&) {
+            failed = std::current_exception();  // what the pass gave is told all the same
+        }
         if (is_idle()) idle.notify_all();
     }
     for (Delivery& delivery : outcome.deliveries) deliver(delivery);
     for (const auto& [id, message] : outcome.faults) end_request(id, FinishReason::kFault, message);
+    if (failed) std::rethrow_exception(failed);
 }
 
 // The outputs of a copy make one event.
@@ -312,7 +330,12 @@ void Engine::Impl::end_all(FinishReason reason, const std::string& message) {
         const Lock lock(mutex);
         for (const auto& [id, request] : live) {
             ids.push_back(id);
-            scheduler.cancel(id);
+            try {
+                scheduler.cancel(id);
+            } catch (const InternalError&) {
+                // A fault may have left it half changed, and it schedules no more.
+                if (reason != FinishReason::kFault) throw;
+            }
         }
     }
     for (const RequestId id : ids) end_request(id, reason, message);
@@ -349,8 +372,8 @@ void Engine::Impl::cancel(RequestId id) {
     const Lock lock(mutex);
     const auto at = live.find(id);
     if (at == live.end() || at->second->is_cancelled) return;
-    at->second->is_cancelled = true;
     cancelled.push_back(id);
+    at->second->is_cancelled = true;
     scheduler.cancel(id);
     has_news = true;
     wake.notify_one();

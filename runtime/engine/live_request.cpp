@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/reason.h"
 #include "runtime/execute/greedy.h"
 #include "runtime/generate/batching.h"
 
@@ -102,7 +103,7 @@ bool LiveRequest::take_token(std::span<const float> logits, int32_t greedy, int6
             throw UserError("no token of the vocabulary continues what the answer has to keep");
         if (copy.rule) is_whole = copy.rule->take(token);
     } catch (const std::exception& error) {
-        end(FinishReason::kFault, error.what(), event);
+        end(FinishReason::kFault, reason_of(error), event);
         return true;
     }
     if (token == kNoToken) return false;

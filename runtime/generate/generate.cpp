@@ -6,8 +6,10 @@
 #include <exception>
 #include <future>
 #include <iterator>
+#include <system_error>
 
 #include "importer/weights/quantized_shard.h"
+#include "runtime/base/threads.h"
 #include "runtime/execute/greedy.h"
 #include "runtime/generate/batching.h"
 #include "runtime/generate/nan_check.h"
@@ -235,14 +237,18 @@ GenerateResult generate(std::span<const OpenReplica> replicas,
     };
     for (size_t r = 0; r < replicas.size(); ++r) {
         if (cut(r) == cut(r + 1)) continue;
-        running.push_back(std::async(
-            std::launch::async,
-            [&options, replica = replicas[r], first = static_cast<size_t>(cut(r) - prompts.begin()),
-             part = std::vector(cut(r), cut(r + 1))] {
-                GenerateOptions mine = options;
-                mine.first_sequence += first;
-                return generate(replica.session, replica.plan, part, mine);
-            }));
+        const auto part_of_it = [&options, replica = replicas[r],
+                                 first = static_cast<size_t>(cut(r) - prompts.begin()),
+                                 part = std::vector(cut(r), cut(r + 1))] {
+            GenerateOptions mine = options;
+            mine.first_sequence += first;
+            return generate(replica.session, replica.plan, part, mine);
+        };
+        try {
+            running.push_back(std::async(std::launch::async, part_of_it));
+        } catch (const std::system_error& error) {
+            throw no_thread(error);
+        }
     }
     GenerateResult all;
     std::exception_ptr failed;  // of the first; the others end by themselves

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library to preload into a program: from main() on, the Nth call of one kind fails as the system
 // would have it fail. Without CLEAVE_FAIL it does nothing.
-//   CLEAVE_FAIL=KIND:N          KIND: memory, open, read, write, rename, map, thread or process
+//   CLEAVE_FAIL=KIND:N          KIND: one of kNames
+//   CLEAVE_FAIL_SERVER=1        calls count from the first connection that a client made
 //   CLEAVE_FAIL_COUNT=FILE      at the end FILE has how many calls of KIND there were
 // Calls that the C library makes of its own functions do not come here; what is written to standard
-// error never fails.
+// error never fails. Memory inside LLVM never fails, because LLVM would end the process; "compile"
+// is its answer that a kernel does not compile or link.
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -20,6 +29,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
+
+#include "codegen/compile/llvm/abi.h"
 
 // NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the C library's names.
 extern "C" {
@@ -31,17 +43,62 @@ void* __libc_memalign(size_t, size_t);
 
 namespace {
 
-enum class Kind { kNone, kMemory, kOpen, kRead, kWrite, kRename, kMap, kThread, kProcess };
-constexpr const char* kNames[] = {"",       "memory", "open",   "read",   "write",
-                                  "rename", "map",    "thread", "process"};
+enum class Kind {
+    kNone,
+    kMemory,
+    kOpen,
+    kRead,
+    kWrite,
+    kRename,
+    kMap,
+    kThread,
+    kProcess,
+    kLibrary,
+    kCompile,
+    kSocket,
+    kAccept,
+    kWait,
+    kReceive,
+    kSend
+};
+constexpr const char* kNames[] = {"",       "memory", "open",    "read",    "write",   "rename",
+                                  "map",    "thread", "process", "library", "compile", "socket",
+                                  "accept", "wait",   "receive", "send"};
 
 Kind failing = Kind::kNone;
 long failing_call = 0;
 std::atomic<long> calls{0};
-std::atomic<bool> armed{false};
+std::atomic<bool> armed{false}, has_failed{false};
+bool is_server = false;  // armed by its first client
+// Of this thread: how deep it is in calls whose memory does not fail.
+__attribute__((tls_model("initial-exec"))) thread_local int inside = 0;
+
+struct Inside {
+    Inside() { ++inside; }
+    ~Inside() { --inside; }
+};
+
+// nlohmann's destructor takes memory, and ends the process where there is none: the next call fails
+// instead.
+bool is_destructor_of_json() {
+    void* callers[12];
+    const int count = backtrace(callers, std::size(callers));
+    for (int i = 0; i < count; ++i) {
+        Dl_info info{};
+        if (dladdr(callers[i], &info) && info.dli_sname &&
+            std::strstr(info.dli_sname, "json_value7destroy"))
+            return true;
+    }
+    return false;
+}
 
 bool fails(Kind kind) {
-    return armed.load(std::memory_order_relaxed) && kind == failing && ++calls == failing_call;
+    if (kind == Kind::kMemory && inside > 0) return false;
+    if (!armed.load(std::memory_order_relaxed) || kind != failing || ++calls < failing_call ||
+        has_failed)
+        return false;
+    const Inside here;
+    return !(kind == Kind::kMemory && is_destructor_of_json()) && !has_failed.exchange(true);
 }
 
 // -1 and errno, as a call of the system answers.
@@ -51,9 +108,21 @@ Result refused(int error, Result answer) {
     return answer;
 }
 
+using Symbol = void*(void*, const char*);
+Symbol* real_symbol() {
+    static auto* const kReal = reinterpret_cast<Symbol*>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34"));
+    return kReal;
+}
+
 template <class Call>
 Call* next(const char* name) {
-    return reinterpret_cast<Call*>(dlsym(RTLD_NEXT, name));
+    return reinterpret_cast<Call*>(real_symbol()(RTLD_NEXT, name));
+}
+
+// A wake-up of threads, which the system does not refuse.
+bool is_event(int file) {
+    struct stat status = {};
+    return fstat(file, &status) == 0 && (status.st_mode & S_IFMT) == 0;
 }
 
 void arm() {
@@ -64,6 +133,7 @@ void arm() {
         if (std::strncmp(what, kNames[k], length) != 0 || what[length] != ':') continue;
         failing = static_cast<Kind>(k);
         failing_call = std::atol(what + length + 1);
+        has_failed = failing_call == 0;  // calls are counted alone
     }
     if (failing == Kind::kNone) {
         std::fprintf(stderr, "CLEAVE_FAIL=%s: no such kind of call\n", what);
@@ -71,7 +141,8 @@ void arm() {
     }
     // Children that it starts are not of interest, and would write the same file.
     unsetenv("CLEAVE_FAIL");
-    armed = true;
+    is_server = std::getenv("CLEAVE_FAIL_SERVER") != nullptr;
+    armed = !is_server;
 }
 
 using Main = int(int, char**, char**);
@@ -87,6 +158,44 @@ int main_with_faults(int argc, char** argv, char** environment) {
             std::fclose(file);
         }
     return code;
+}
+
+// ---- LLVM's functions, of which dlsym gives these instead ----
+
+#define CLEAVE_LLVM_FUNCTIONS(X) \
+    X(version) X(host_cpu) X(host_features) X(knows_cpu) X(missing_features) X(options) X(unload)
+enum Llvm {
+#define CLEAVE_LLVM_NUMBER(name) k_##name,
+    CLEAVE_LLVM_FUNCTIONS(CLEAVE_LLVM_NUMBER) k_compile,
+    k_load
+};
+void* llvm[k_load + 1];
+
+constexpr const char* kWhy = "made to fail: Cannot allocate memory";
+
+template <Llvm kFunction, class Result, class... Arguments>
+Result in_llvm(Arguments... arguments) {
+    const Inside here;
+    return reinterpret_cast<Result (*)(Arguments...)>(llvm[kFunction])(arguments...);
+}
+template <Llvm kFunction, class Result, class... Arguments>
+auto wrapped(Result (*)(Arguments...)) {
+    return &in_llvm<kFunction, Result, Arguments...>;
+}
+
+void compile(const char* source, size_t source_size, const char* name, const char* cpu,
+             const char* features, cleave_llvm_result* result) {
+    if (fails(Kind::kCompile))
+        *result = {.log = strdup(kWhy)};
+    else
+        in_llvm<k_compile, void>(source, source_size, name, cpu, features, result);
+}
+void* load(const void* const* objects, const size_t* sizes, const char* const* entries,
+           size_t count, void** functions, char** log) {
+    if (!fails(Kind::kCompile))
+        return in_llvm<k_load, void*>(objects, sizes, entries, count, functions, log);
+    *log = strdup(kWhy);
+    return nullptr;
 }
 
 }  // namespace
@@ -174,8 +283,8 @@ ssize_t pread64(int file, void* to, size_t size, off64_t at) {
 
 ssize_t write(int file, const void* from, size_t size) {
     static auto* const kReal = next<ssize_t(int, const void*, size_t)>("write");
-    return file != 2 && fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1)
-                                            : kReal(file, from, size);
+    return file != 2 && !is_event(file) && fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1)
+                                                               : kReal(file, from, size);
 }
 ssize_t writev(int file, const iovec* parts, int count) {
     static auto* const kReal = next<ssize_t(int, const iovec*, int)>("writev");
@@ -232,6 +341,111 @@ int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* 
 pid_t fork() {
     static auto* const kReal = next<pid_t()>("fork");
     return fails(Kind::kProcess) ? refused<pid_t>(EAGAIN, -1) : kReal();
+}
+
+void* dlopen(const char* path, int flags) {
+    static auto* const kReal = next<void*(const char*, int)>("dlopen");
+    const Inside here;  // its constructors
+    return fails(Kind::kLibrary) ? kReal("/made to fail", flags) : kReal(path, flags);
+}
+void* dlsym(void* library, const char* name) {
+    void* const real = real_symbol()(library, name);
+    const std::string_view wanted(name);
+#define CLEAVE_LLVM_WRAPPED(function)                                \
+    if (real && wanted == "cleave_llvm_" #function) {                \
+        llvm[k_##function] = real;                                   \
+        decltype(&cleave_llvm_##function) type = nullptr;            \
+        return reinterpret_cast<void*>(wrapped<k_##function>(type)); \
+    }
+    CLEAVE_LLVM_FUNCTIONS(CLEAVE_LLVM_WRAPPED)
+    if (real && wanted == "cleave_llvm_compile") {
+        llvm[k_compile] = real;
+        return reinterpret_cast<void*>(&compile);
+    }
+    if (real && wanted == "cleave_llvm_load") {
+        llvm[k_load] = real;
+        return reinterpret_cast<void*>(&load);
+    }
+    return real;
+}
+
+int socket(int domain, int type, int protocol) {
+    static auto* const kReal = next<int(int, int, int)>("socket");
+    return fails(Kind::kSocket) ? refused(EMFILE, -1) : kReal(domain, type, protocol);
+}
+int socketpair(int domain, int type, int protocol, int ends[2]) {
+    static auto* const kReal = next<int(int, int, int, int*)>("socketpair");
+    return fails(Kind::kSocket) ? refused(EMFILE, -1) : kReal(domain, type, protocol, ends);
+}
+int setsockopt(int socket, int level, int name, const void* value, socklen_t size) {
+    static auto* const kReal = next<int(int, int, int, const void*, socklen_t)>("setsockopt");
+    return fails(Kind::kSocket) ? refused(ENOBUFS, -1) : kReal(socket, level, name, value, size);
+}
+int bind(int socket, const sockaddr* address, socklen_t size) {
+    static auto* const kReal = next<int(int, const sockaddr*, socklen_t)>("bind");
+    return fails(Kind::kSocket) ? refused(EADDRINUSE, -1) : kReal(socket, address, size);
+}
+int listen(int socket, int waiting) {
+    static auto* const kReal = next<int(int, int)>("listen");
+    return fails(Kind::kSocket) ? refused(EADDRINUSE, -1) : kReal(socket, waiting);
+}
+int getsockname(int socket, sockaddr* address, socklen_t* size) {
+    static auto* const kReal = next<int(int, sockaddr*, socklen_t*)>("getsockname");
+    return fails(Kind::kSocket) ? refused(ENOBUFS, -1) : kReal(socket, address, size);
+}
+int accept(int socket, sockaddr* address, socklen_t* size) {
+    static auto* const kReal = next<int(int, sockaddr*, socklen_t*)>("accept");
+    if (fails(Kind::kAccept)) return refused(EMFILE, -1);
+    const int accepted = kReal(socket, address, size);
+    if (accepted >= 0 && is_server) armed = true;
+    return accepted;
+}
+
+int epoll_create1(int flags) {
+    static auto* const kReal = next<int(int)>("epoll_create1");
+    return fails(Kind::kWait) ? refused(EMFILE, -1) : kReal(flags);
+}
+// Of a file that is waited for already the system never refuses a change. Asio does not look at the
+// answer for its own events and timers.
+int epoll_ctl(int poll, int what, int file, epoll_event* event) {
+    static auto* const kReal = next<int(int, int, int, epoll_event*)>("epoll_ctl");
+    return what == EPOLL_CTL_ADD && !is_event(file) && fails(Kind::kWait)
+               ? refused(ENOSPC, -1)
+               : kReal(poll, what, file, event);
+}
+int epoll_wait(int poll, epoll_event* events, int most, int milliseconds) {
+    static auto* const kReal = next<int(int, epoll_event*, int, int)>("epoll_wait");
+    return fails(Kind::kWait) ? refused(EINTR, -1) : kReal(poll, events, most, milliseconds);
+}
+int eventfd(unsigned value, int flags) {
+    static auto* const kReal = next<int(unsigned, int)>("eventfd");
+    return fails(Kind::kWait) ? refused(EMFILE, -1) : kReal(value, flags);
+}
+int timerfd_create(int clock, int flags) {
+    static auto* const kReal = next<int(int, int)>("timerfd_create");
+    return fails(Kind::kWait) ? refused(EMFILE, -1) : kReal(clock, flags);
+}
+int poll(pollfd* files, nfds_t count, int milliseconds) {
+    static auto* const kReal = next<int(pollfd*, nfds_t, int)>("poll");
+    return fails(Kind::kWait) ? refused(EINTR, -1) : kReal(files, count, milliseconds);
+}
+
+ssize_t recv(int socket, void* to, size_t size, int flags) {
+    static auto* const kReal = next<ssize_t(int, void*, size_t, int)>("recv");
+    return fails(Kind::kReceive) ? refused<ssize_t>(ECONNRESET, -1)
+                                 : kReal(socket, to, size, flags);
+}
+ssize_t recvmsg(int socket, msghdr* message, int flags) {
+    static auto* const kReal = next<ssize_t(int, msghdr*, int)>("recvmsg");
+    return fails(Kind::kReceive) ? refused<ssize_t>(ECONNRESET, -1) : kReal(socket, message, flags);
+}
+ssize_t send(int socket, const void* from, size_t size, int flags) {
+    static auto* const kReal = next<ssize_t(int, const void*, size_t, int)>("send");
+    return fails(Kind::kSend) ? refused<ssize_t>(EPIPE, -1) : kReal(socket, from, size, flags);
+}
+ssize_t sendmsg(int socket, const msghdr* message, int flags) {
+    static auto* const kReal = next<ssize_t(int, const msghdr*, int)>("sendmsg");
+    return fails(Kind::kSend) ? refused<ssize_t>(EPIPE, -1) : kReal(socket, message, flags);
 }
 
 }  // extern "C"

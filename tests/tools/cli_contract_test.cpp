@@ -11,6 +11,7 @@
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tests/tools/support/every_command.h"
 #include "tools/cli/other_names.h"
 
 using namespace cleave;
@@ -46,10 +47,6 @@ std::vector<std::string> lines_of(const std::string& text, const std::string& st
     for (std::string line; std::getline(in, line);)
         if (line.starts_with(start)) lines.push_back(line);
     return lines;
-}
-
-Words commands_of_help() {
-    return all_of(run_cleave({"--help"}).output, "\n  ([a-z][a-z-]*) +[^ ]");
 }
 
 // By command: the long and short options that the table has for it.

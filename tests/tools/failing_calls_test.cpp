@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each call to the system of a plain run made to fail in turn (faults/fail_call.cpp): a clear error
 // or the whole result, nothing half-written, nothing left behind, and the next run works.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
+#include <stdexcept>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tests/tools/serve/http_client.h"
 
 using namespace cleave;
 using namespace cleave::test;
@@ -97,7 +108,9 @@ void check_failures(Words words, const std::string& output, const Words& kinds, 
             if (cold) command.forget_kernels();
             const Run run = command.run(fmt::format("{}:{}", kind, call));
             INFO(kind << " " << call << " of " << calls << ": " << run.result.error);
-            CHECK((run.result.exit_code == 0 || run.result.exit_code == 1));
+            // A kernel that does not compile is no fault of the input's.
+            CHECK(
+                (run.result.exit_code == 0 || run.result.exit_code == (kind == "compile" ? 2 : 1)));
             if (run.result.exit_code == 0) {
                 CHECK(run.result.output == whole.result.output);
                 CHECK(run.files == whole.files);
@@ -121,8 +134,8 @@ void check_every_command(int64_t most) {
     const std::string model = bundled_model().string();
     const std::string folder = (source_root() / "tests/files/families/llama").string();
     const Words all{"memory", "open", "read", "write", "rename", "map", "thread", "process"};
-    // LLVM ends the process where memory fails inside it.
-    const Words outside_llvm(all.begin() + 1, all.end());
+    Words with_llvm = all;
+    with_llvm.insert(with_llvm.end(), {"library", "compile"});
     const Words two{"--devices", "host[0-1]", "--tp", "2"};
     const auto with_two = [&](Words words) {
         words.insert(words.end(), two.begin(), two.end());
@@ -133,8 +146,191 @@ void check_every_command(int64_t most) {
     check_failures(with_two({"export", model, "--format", "ort"}), "exported", all, most);
     check_failures({"convert", folder}, "converted.onnx", all, most);
     const Words run = with_two({"run", model, "--prompt", "Once upon", "--max-new-tokens", "4"});
-    check_failures(run, "", outside_llvm, most);
-    check_failures(run, "", outside_llvm, most, true);
+    check_failures(run, "", with_llvm, most);
+    check_failures(run, "", with_llvm, most, true);
+}
+
+// A server that is asked three times, each time by another client, and ended by SIGTERM.
+struct Served {
+    bool listened = false;
+    int exit_code = -1;
+    std::string error;
+    std::vector<HttpResult> answers;  // status 0: the connection ended, or none was to be had
+};
+
+class Server {
+public:
+    // Of `fails` as of a Command; `later`: calls count from the first client on.
+    Served run(const std::string& fails, bool later) const {
+        Words words{"timeout",
+                    "-k",
+                    "5",
+                    "60",
+                    "env",
+                    "XDG_CACHE_HOME=" + path("cache"),
+                    "XDG_CONFIG_HOME=" + path("config")};
+        if (!fails.empty()) {
+            words.emplace_back("LD_PRELOAD=" CLEAVE_FAIL_CALL);
+            words.push_back("CLEAVE_FAIL=" + fails);
+            words.push_back("CLEAVE_FAIL_COUNT=" + path("count"));
+            if (later) words.emplace_back("CLEAVE_FAIL_SERVER=1");
+        }
+        for (const std::string& word :
+             {std::string(CLEAVE_BINARY), std::string("serve"), bundled_model().string(),
+              std::string("--port"), std::string("0"), std::string("--devices"),
+              std::string("host"), std::string("--threads"), std::string("1"),
+              std::string("--context"), std::string("256")})
+            words.push_back(word);
+        std::vector<char*> pointers;
+        for (std::string& word : words) pointers.push_back(word.data());
+        pointers.push_back(nullptr);
+        int ends[2];
+        REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+        pid_t process = 0;
+        REQUIRE(posix_spawnp(&process, "timeout", &actions, nullptr, pointers.data(), environ) ==
+                0);
+        posix_spawn_file_actions_destroy(&actions);
+        close(ends[1]);
+        Served served;
+        const std::string mark = "listening on http://127.0.0.1:";
+        while (!served.listened && read_some(ends[0], served.error))
+            served.listened =
+                served.error.find(mark) != std::string::npos && served.error.back() == '\n';
+        if (served.listened) {
+            served.answers = ask(static_cast<uint16_t>(
+                std::stoi(served.error.substr(served.error.find(mark) + mark.size()))));
+            // One that ends by itself has some time to say why.
+            pollfd more{ends[0], POLLIN, 0};
+            if (!std::ranges::all_of(served.answers, [](const HttpResult& answer) {
+                    return answer.status == 200 &&
+                           answer.body.find("\"error\"") == std::string::npos;
+                }))
+                poll(&more, 1, 1500);
+            kill(process, SIGTERM);
+        }
+        while (read_some(ends[0], served.error)) {
+        }
+        close(ends[0]);
+        int status = 0;
+        REQUIRE(waitpid(process, &status, 0) == process);
+        served.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        return served;
+    }
+    int64_t calls(const std::string& kind, bool later) const {
+        const Served counted = run(kind + ":0", later);
+        INFO(counted.error);
+        REQUIRE(counted.exit_code == 0);
+        return std::stoll(read_file(path("count")));
+    }
+    void forget_kernels() const { fs::remove_all(path("cache")); }
+
+private:
+    std::string path(const char* name) const { return (folder_.path() / name).string(); }
+
+    static bool read_some(int file, std::string& to) {
+        char bytes[1024];
+        const ssize_t got = read(file, bytes, sizeof bytes);
+        if (got > 0) to.append(bytes, static_cast<size_t>(got));
+        return got > 0;
+    }
+
+    static std::vector<HttpResult> ask(uint16_t port) {
+        const std::string body = R"({"prompt": "Once upon a", "max_tokens": 4, "temperature": 0)";
+        std::vector<HttpResult> answers;
+        for (const std::string& request :
+             {post_text("/v1/completions", body + "}"),
+              post_text("/v1/completions", body + R"(, "stream": true})"),
+              std::string("GET /v1/models HTTP/1.1\r\nHost: test\r\n\r\n")}) {
+            HttpResult& answer = answers.emplace_back();
+            try {
+                HttpClient client(port);
+                client.write(request);
+                answer = client.read();
+            } catch (const std::runtime_error& error) {
+                answer.body = error.what();
+                if (answer.body.starts_with("no answer")) throw;
+            }
+        }
+        return answers;
+    }
+
+    TemporaryFolder folder_;
+};
+
+// The text of an answer; nothing where it says that it failed, or ended before it was whole.
+std::optional<std::string> text_of(const HttpResult& answer) {
+    using Json = nlohmann::json;
+    if (answer.status != 200) {
+        if (answer.status != 0) CHECK(Json::parse(answer.body).contains("error"));
+        return std::nullopt;
+    }
+    if (answer.head.find("text/event-stream") == std::string::npos) {
+        const Json body = Json::parse(answer.body);
+        return body.contains("choices") ? body["choices"][0]["text"].get<std::string>()
+                                        : body["data"][0]["id"].get<std::string>();
+    }
+    const std::vector<std::string> events = events_of(answer.body);
+    std::string text;
+    for (const std::string& event : events) {
+        if (event == "[DONE]") return text;
+        const Json piece = Json::parse(event);
+        if (piece.contains("error")) break;
+        text += piece["choices"][0]["text"].get<std::string>();
+    }
+    return std::nullopt;
+}
+
+// Whatever fails, a request is answered rightly, or is told so, or its connection ends; and the
+// server answers the others, or ends with its reason.
+void check_served(const Served& whole, const Served& served, bool may_be_ours) {
+    INFO(served.error);
+    CHECK(
+        (served.exit_code == 0 || served.exit_code == 1 || (may_be_ours && served.exit_code == 2)));
+    if (served.exit_code != 0)
+        CHECK(served.error.find("cleave: ") != std::string::npos);
+    else
+        CHECK(served.listened);
+    int failed = 0;
+    for (size_t i = 0; i < served.answers.size(); ++i) {
+        INFO("answer " << i << ": " << served.answers[i].status << " " << served.answers[i].body);
+        const std::optional<std::string> text = text_of(served.answers[i]);
+        if (text) CHECK(text == text_of(whole.answers.at(i)));
+        failed += text ? 0 : 1;
+    }
+    if (served.exit_code == 0) CHECK(failed <= 1);
+}
+
+void check_server(int64_t most, int64_t most_of_memory) {
+    Server server;
+    server.run("", false);
+    const Served whole = server.run("", false);
+    REQUIRE(whole.exit_code == 0);
+    REQUIRE(whole.answers.size() == 3);
+    for (const HttpResult& answer : whole.answers) REQUIRE(text_of(answer));
+    const auto check = [&](const std::string& kind, bool later, int64_t at_most) {
+        const bool is_cold = kind == "compile" || kind == "rename";
+        if (is_cold) server.forget_kernels();
+        const int64_t calls = server.calls(kind, later);
+        for (const int64_t call : some_of(calls, at_most)) {
+            if (is_cold) server.forget_kernels();
+            INFO(kind << " " << call << " of " << calls << (later ? " from a client on" : ""));
+            check_served(whole, server.run(fmt::format("{}:{}", kind, call), later),
+                         kind == "compile");
+        }
+    };
+    for (const char* kind : {"memory", "open", "read", "write", "rename", "map", "library",
+                             "compile", "socket", "wait"})
+        check(kind, false, most);
+    check("thread", false, 2 * most);
+    check("memory", true, most_of_memory);
+    for (const char* kind : {"accept", "receive", "send", "wait", "socket", "thread"})
+        check(kind, true, most);
+    const Served after = server.run("", false);
+    CHECK(after.exit_code == 0);
+    check_served(whole, after, false);
 }
 
 }  // namespace
@@ -146,4 +342,14 @@ TEST_CASE("whatever call of a command fails, it says so or succeeds, and leaves 
 
 TEST_CASE("each call of a command may fail, as long as it is one of two hundred", "[tools][slow]") {
     check_every_command(200);
+}
+
+TEST_CASE("whatever call of a server fails, it answers the next client or ends with its reason",
+          "[tools][serve]") {
+    check_server(2, 8);
+}
+
+TEST_CASE("each call of a server may fail, as long as it is one of two hundred",
+          "[tools][serve][slow]") {
+    check_server(200, 400);
 }

@@ -1,61 +1,191 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands whose outputs are closed or full, or that get fewer threads than they ask for.
+// Commands whose outputs are closed or full, or that get fewer threads, processes or less address
+// space than they ask for.
+#include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tests/tools/serve/http_client.h"
+#include "tests/tools/support/every_command.h"
 
 namespace cleave::test {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct Shell {
     int exit_code = -1;  // 128 + the signal where one ended it
-    std::string error;
+    std::string output, error;
 };
 
-// The command as a user's shell runs it, with `around` before it and `redirection` behind.
+// The command as a user's shell runs it, with `around` before it and `redirection` behind. Its
+// standard input is one line.
 Shell shell(const std::string& around, const std::string& arguments,
             const std::string& redirection) {
     const TemporaryFolder folder;
-    const std::string errors = (folder.path() / "errors").string();
-    const std::string text = "exec 3>" + errors + "; " + around + "'" + CLEAVE_BINARY + "' " +
-                             arguments + " </dev/null " + redirection;
+    fs::permissions(folder.path(), fs::perms::all);
+    const std::string out = folder.path() / "output", err = folder.path() / "errors";
+    const std::string text = fmt::format("exec 3>{} 4>{}; echo Hello | {{ {}'{}' {} {}; }}", err,
+                                         out, around, CLEAVE_BINARY, arguments, redirection);
     const int status = std::system(text.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(errors)};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out),
+            read_file(err)};
 }
+constexpr const char* kBoth = ">&4 2>&3";
 
 std::string bundled() { return "'" + bundled_model().string() + "'"; }
 
+// A folder that other users may write to, with the commands that have their files there.
+struct Commands {
+    Commands() {
+        fs::permissions(folder.path(), fs::perms::all);
+        all = every_command(folder.path());
+        const auto file_or_folder = fs::recursive_directory_iterator(folder.path());
+        for (const auto& entry : file_or_folder) fs::permissions(entry.path(), fs::perms::all);
+        ended = all;
+        std::erase_if(ended, [](const EverydayCommand& one) { return one.name == "serve"; });
+    }
+    // As of a user without settings, whose kernels are kept in a folder of its own.
+    std::string around(const std::string& cache) const {
+        return fmt::format("env HOME='{0}' XDG_CONFIG_HOME='{0}/config' XDG_CACHE_HOME='{0}/{1}' ",
+                           folder.path().string(), cache);
+    }
+
+    TemporaryFolder folder;
+    std::vector<EverydayCommand> all, ended;  // but for serve, which goes on
+};
+
+// Whatever it lacks, a command says so or does its work.
+void check_limited(const EverydayCommand& command, const Shell& whole, const Shell& limited) {
+    INFO(limited.error);
+    REQUIRE(whole.exit_code == 0);
+    if (limited.exit_code == 0) {
+        if (!(command.traits & kVaries)) CHECK(limited.output == whole.output);
+        return;
+    }
+    CHECK(limited.exit_code == 1);
+    CHECK_THAT(limited.error, Catch::Contains("cleave: "));
+}
+
+// Root has no such limit, so that a user runs them who runs nothing else. False where it cannot.
+bool check_processes(const std::vector<int>& limits) {
+    const std::string as_user = "setpriv --reuid 54321 --regid 54321 --clear-groups ";
+    if (std::system((as_user + "test -x '" + CLEAVE_BINARY + "' -a -r " + bundled()).c_str()) != 0)
+        return false;
+    const Commands commands;
+    const std::string user = commands.around("cache_of_user") + as_user;
+    for (const EverydayCommand& command : commands.all) {
+        const std::string line = command.name + " " + command.arguments;
+        const bool serves = command.name == "serve";
+        Shell whole{0, "", ""};
+        if (!serves) whole = shell(user, line, kBoth);
+        for (const int most : limits) {
+            if (serves && most > 4) continue;  // with which it would go on
+            INFO(line << " with " << most << " at most");
+            const std::string limited = fmt::format("timeout 60 {}prlimit --nproc={} ", user, most);
+            check_limited(command, whole, shell(limited, line, kBoth));
+        }
+    }
+    return true;
+}
+
+void check_address_space(const std::vector<int>& limits) {
+    const Commands commands;
+    const std::string user = commands.around("cache");
+    for (const EverydayCommand& command : commands.ended) {
+        const std::string line = command.name + " " + command.arguments;
+        const Shell whole = shell(user, line, kBoth);
+        for (const int megabytes : limits) {
+            INFO(line << " in " << megabytes << " MB");
+            const Shell limited = shell(
+                fmt::format("ulimit -v {}; {}timeout 60 ", megabytes * 1000, user), line, kBoth);
+            if ((command.traits & kCompiles) && limited.exit_code >= 128) continue;  // in LLVM
+            if (limited.error.find("error while loading shared libraries") != std::string::npos)
+                continue;  // before it starts
+            check_limited(command, whole, limited);
+        }
+    }
+}
+
 }  // namespace
 
+TEST_CASE("the commands that lose their outputs and limits here are all of the command line",
+          "[tools]") {
+    std::set<std::string> names;
+    for (const EverydayCommand& command : Commands().all) names.insert(command.name);
+    CHECK(names == commands_of_help());
+}
+
 TEST_CASE("output that does not arrive is an error of every command", "[tools]") {
-    const std::string model = bundled();
-    for (const std::string& command : std::vector<std::string>{
-             "run " + model + " --prompt Once --max-new-tokens 4",
-             "run " + model + " --input-ids 1,2,3 --max-new-tokens 4",
-             "run " + model + " --prompt Once --max-new-tokens 4 --json",
-             "plan " + model + " --devices host[0-1]",
-             "plan llama-3-8b --devices sim:h100[0-1] --json", "import " + model,
-             "inspect " + model + " --devices host", "emit " + model, "devices", "doctor"})
+    const Commands commands;
+    std::vector<std::string> lines{"--version", "--help", "plan --help", ""};
+    for (const EverydayCommand& command : commands.ended)
+        lines.push_back(command.name + " " + command.arguments);
+    for (const std::string& line : lines)
         for (const char* lost : {">/dev/full", ">&-"}) {
-            INFO(command << " " << lost);
-            const Shell result = shell("", command, std::string(lost) + " 2>&3");
+            INFO(line << " " << lost);
+            const Shell result = shell("timeout 60 ", line, std::string(lost) + " 2>&3");
             CHECK(result.exit_code == 1);
-            CHECK_THAT(result.error, Catch::Contains("cleave: "));
+            CHECK_THAT(result.error, Catch::Contains("cleave: writing to standard output failed"));
         }
 }
 
 TEST_CASE("a closed or full standard error changes no exit code", "[tools]") {
+    const Commands commands;
     for (const char* lost : {"2>&-", "2>/dev/full"}) {
+        for (const EverydayCommand& command : commands.ended) {
+            INFO(command.name << " " << command.arguments << " " << lost);
+            CHECK(shell("timeout 60 ", command.name + " " + command.arguments,
+                        std::string(">/dev/null ") + lost)
+                      .exit_code == 0);
+        }
         INFO(lost);
         CHECK(shell("", "import /nonexistent", std::string(">/dev/null ") + lost).exit_code == 1);
-        CHECK(shell("", "run " + bundled() + " --prompt Once --max-new-tokens 4",
-                    std::string(">/dev/null ") + lost)
-                  .exit_code == 0);
+        CHECK(shell("", "", std::string(">/dev/null ") + lost).exit_code == 1);
+    }
+}
+
+TEST_CASE("a server serves whatever its outputs are", "[tools][serve]") {
+    for (const char* lost : {">/dev/full", ">&-", "2>/dev/full", "2>&-"}) {
+        INFO(lost);
+        // Nobody is told the port where standard error is lost.
+        const int port = 20000 + getpid() % 20000;
+        const pid_t server = fork();
+        REQUIRE(server >= 0);
+        if (server == 0) {
+            const std::string line = fmt::format(
+                "exec '{}' serve {} --devices host --threads 1 --context 256 --port {} "
+                "</dev/null >/dev/null 2>/dev/null {}",
+                CLEAVE_BINARY, bundled(), port, lost);
+            execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+            _exit(127);
+        }
+        HttpResult answer;
+        for (int i = 0; i < 3000 && answer.status == 0 && waitpid(server, nullptr, WNOHANG) == 0;
+             ++i) {
+            try {
+                answer = HttpClient(static_cast<uint16_t>(port))
+                             .post("/v1/completions", R"({"prompt": "Once", "max_tokens": 2})");
+            } catch (const std::runtime_error&) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            }
+        }
+        CHECK(answer.status == 200);
+        int status = 0;
+        kill(server, SIGTERM);
+        REQUIRE(waitpid(server, &status, 0) == server);
+        CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
     }
 }
 
@@ -68,6 +198,29 @@ TEST_CASE("threads that the system does not give are an error, and no abort", "[
     CHECK(result.exit_code == 1);
     CHECK_THAT(result.error, Catch::Contains("a thread cannot be started") &&
                                  Catch::Contains("use fewer (--threads)"));
+}
+
+TEST_CASE("under a limit of processes every command does its work or says what it lacks",
+          "[tools]") {
+    if (!check_processes({1, 4})) CLEAVE_SKIP("no other user can run the program here");
+}
+
+TEST_CASE("under any limit of processes every command does its work or says what it lacks",
+          "[tools][slow]") {
+    if (!check_processes({1, 2, 3, 4, 5, 6, 8, 10, 12}))
+        CLEAVE_SKIP("no other user can run the program here");
+}
+
+TEST_CASE("under a limit of address space every command does its work or says what it lacks",
+          "[tools]") {
+    check_address_space({60, 200, 420});
+}
+
+TEST_CASE("under any limit of address space every command does its work or says what it lacks",
+          "[tools][slow]") {
+    std::vector<int> limits;
+    for (int megabytes = 20; megabytes < 600; megabytes += 20) limits.push_back(megabytes);
+    check_address_space(limits);
 }
 
 }  // namespace cleave::test

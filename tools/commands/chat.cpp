@@ -63,16 +63,25 @@ struct Answer {
     std::string text;
     std::optional<runtime::FinishReason> finish;
     std::string message;
+    std::exception_ptr lost;  // why its text did not arrive
 
+    // What it throws ends the request, and the engine has no more events of it.
     void take(const runtime::EngineEvent& event) {
-        show_generated(event.text);
-        flush_output();
-        const std::lock_guard lock(mutex);
-        text += event.text;
-        if (!event.finish) return;
-        finish = event.finish;
-        message = event.message;
-        ended.notify_all();
+        try {
+            show_generated(event.text);
+            flush_output();
+            const std::lock_guard lock(mutex);
+            text += event.text;
+            if (!event.finish) return;
+            message = event.message;
+            finish = event.finish;
+            ended.notify_all();
+        } catch (...) {
+            const std::lock_guard lock(mutex);
+            lost = std::current_exception();
+            ended.notify_all();
+            throw;
+        }
     }
 };
 
@@ -123,12 +132,13 @@ private:
         std::unique_lock lock(answer.mutex);
         // A signal wakes nobody, hence the look every now and then.
         while (!answer.ended.wait_for(lock, std::chrono::milliseconds(20),
-                                      [&] { return answer.finish.has_value(); }))
+                                      [&] { return answer.finish || answer.lost; }))
             if (is_interrupted.exchange(false)) {
                 lock.unlock();
                 engine_.cancel(*admission.request);
                 lock.lock();
             }
+        if (answer.lost) std::rethrow_exception(answer.lost);
         if (answer.finish == runtime::FinishReason::kFault) throw UserError(answer.message);
         return answer.text;
     }

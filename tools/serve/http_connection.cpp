@@ -10,7 +10,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -66,6 +65,19 @@ public:
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
+    // What asio calls later, as long as it keeps the connection. What throws, for want of memory,
+    // ends the connection: its client may have lost a piece.
+    template <class Work>
+    auto handler(Work work) {
+        return [self = shared_from_this(), work = std::move(work)](auto... results) {
+            try {
+                work(results...);
+            } catch (const std::exception&) {
+                self->close();
+            }
+        };
+    }
+
     // No request is under way, and nothing is to be written.
     bool is_idle() const override { return turn_ == 0 && pending_.empty() && writing_.empty(); }
 
@@ -87,12 +99,12 @@ public:
                                                  : shared_.limits.idle_time);
         if (buffer_.size() > 0) return read_whole();
         stream_.async_read_some(buffer_.prepare(4096),
-                                [self = shared_from_this()](ErrorCode error, size_t bytes) {
-                                    if (error) return self->close();
-                                    self->buffer_.commit(bytes);
-                                    self->stream_.expires_after(self->shared_.limits.request_time);
-                                    self->read_whole();
-                                });
+                                handler([this](ErrorCode error, size_t bytes) {
+                                    if (error) return close();
+                                    buffer_.commit(bytes);
+                                    stream_.expires_after(shared_.limits.request_time);
+                                    read_whole();
+                                }));
     }
 
     void send(uint64_t turn, const HttpAnswer& answer) {
@@ -130,21 +142,24 @@ public:
     }
 
     // Also after a time that ran out, when Beast has closed the socket.
-    void close() override {
+    void close() noexcept override {
         if (std::exchange(is_closed_, true)) return;
         ErrorCode ignored;
         ignored = stream_.socket().shutdown(Tcp::socket::shutdown_both, ignored);
         ignored = stream_.socket().close(ignored);
         closed_in_ = std::exchange(turn_, 0);
         pending_.clear();
-        if (auto gone = std::exchange(gone_, nullptr)) gone();
+        try {
+            if (auto gone = std::exchange(gone_, nullptr)) gone();
+        } catch (const std::exception&) {
+            // Without memory to cancel them its requests go on, for nobody.
+        }
     }
 
 private:
     void read_whole() {
-        http::async_read_header(
-            stream_, buffer_, *parser_,
-            [self = shared_from_this()](ErrorCode error, size_t) { self->read_body(error); });
+        http::async_read_header(stream_, buffer_, *parser_,
+                                handler([this](ErrorCode error, size_t) { read_body(error); }));
     }
     void read_body(ErrorCode error);
     void take_request(ErrorCode error);
@@ -183,7 +198,9 @@ public:
     Reply(std::shared_ptr<Connection> connection, uint64_t turn)
         : connection_(std::move(connection)), turn_(turn) {}
     ~Reply() override {
-        post([turn = turn_](Connection& c) { c.abandon(turn); });
+        post_at_last(connection_->executor(), [connection = connection_, turn = turn_] {
+            connection->handler([&] { connection->abandon(turn); })();
+        });
     }
     void send(HttpAnswer answer) override {
         post([turn = turn_, answer = std::move(answer)](Connection& c) { c.send(turn, answer); });
@@ -202,7 +219,9 @@ private:
     template <class Work>
     void post(Work work) {
         asio::post(connection_->executor(),
-                   [connection = connection_, work = std::move(work)] { work(*connection); });
+                   connection_->handler([connection = connection_.get(), work = std::move(work)] {
+                       work(*connection);
+                   }));
     }
     std::shared_ptr<Connection> connection_;
     uint64_t turn_;
@@ -249,14 +268,14 @@ void Connection::read_body(ErrorCode error) {
         if (const auto answer = shared_.gate(request_of(parser_->get()))) return refuse(*answer);
     const bool waits =
         beast::iequals(parser_->get()[http::field::expect], "100-continue") && buffer_.size() == 0;
-    const auto read = [self = shared_from_this()](ErrorCode written, size_t) {
-        if (written) return self->close();
-        http::async_read(self->stream_, self->buffer_, *self->parser_,
-                         [self](ErrorCode failed, size_t) { self->take_request(failed); });
+    const auto read = [this](ErrorCode written, size_t) {
+        if (written) return close();
+        http::async_read(stream_, buffer_, *parser_,
+                         handler([this](ErrorCode failed, size_t) { take_request(failed); }));
     };
     if (!waits) return read({}, 0);
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    asio::async_write(stream_, asio::buffer(kContinue), read);
+    asio::async_write(stream_, asio::buffer(kContinue), handler(read));
 }
 
 void Connection::take_request(ErrorCode error) {
@@ -294,15 +313,15 @@ void Connection::take_request(ErrorCode error) {
 void Connection::watch() {
     if (turn_ == 0) return;
     stream_.socket().async_wait(
-        Tcp::socket::wait_read, [self = shared_from_this(), turn = turn_](ErrorCode error) {
-            if (error || self->turn_ != turn) return;
+        Tcp::socket::wait_read, handler([this, turn = turn_](ErrorCode error) {
+            if (error || turn_ != turn) return;
             char byte = 0;
             const ssize_t got =
-                ::recv(self->stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-            if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return self->close();
-            if (got > 0 && !self->keep_for_later()) return;
-            self->watch();
-        });
+                ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return close();
+            if (got > 0 && !keep_for_later()) return;
+            watch();
+        }));
 }
 
 // What comes before the reply has ended is the next request, and the end of the stream may be
@@ -327,13 +346,12 @@ void Connection::write_next() {
     }
     writing_.swap(pending_);
     stream_.expires_after(shared_.limits.write_time);
-    asio::async_write(stream_, asio::buffer(writing_),
-                      [self = shared_from_this()](ErrorCode error, size_t) {
-                          self->writing_.clear();
-                          if (error) return self->close();
-                          self->stream_.expires_never();
-                          self->write_next();
-                      });
+    asio::async_write(stream_, asio::buffer(writing_), handler([this](ErrorCode error, size_t) {
+                          writing_.clear();
+                          if (error) return close();
+                          stream_.expires_never();
+                          write_next();
+                      }));
 }
 
 // Closing while bytes are unread would reset the connection, and the answer would be lost with it.
@@ -345,12 +363,11 @@ void Connection::linger() {
     }
     buffer_.clear();
     stream_.async_read_some(buffer_.prepare(16 << 10),
-                            [self = shared_from_this()](ErrorCode error, size_t bytes) {
-                                self->lingering_ += bytes;
-                                if (error || self->lingering_ > kMostLingeringBytes)
-                                    return self->close();
-                                self->linger();
-                            });
+                            handler([this](ErrorCode error, size_t bytes) {
+                                lingering_ += bytes;
+                                if (error || lingering_ > kMostLingeringBytes) return close();
+                                linger();
+                            }));
 }
 
 }  // namespace

@@ -6,10 +6,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <new>
 #include <string>
+#include <thread>
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 
 #include "tools/serve/http_server.h"
 
@@ -27,6 +31,22 @@ struct HttpShared {
     bool is_closing = false;
 };
 
+// Posts what ends something, and must therefore arrive: without memory it tries again for some
+// seconds. False where there was none.
+template <class Executor, class Work>
+bool post_at_last(Executor&& executor, const Work& work) noexcept {
+    constexpr std::chrono::milliseconds kPause{10};
+    for (auto left = kFlushTime / kPause; left > 0; --left) {
+        try {
+            boost::asio::post(executor, work);
+            return true;
+        } catch (const std::bad_alloc&) {
+            std::this_thread::sleep_for(kPause);
+        }
+    }
+    return false;
+}
+
 class HttpConnection {
 public:
     virtual ~HttpConnection() = default;
@@ -36,7 +56,7 @@ public:
     virtual void read_request() = 0;
     // Answers, and closes once that is read.
     virtual void refuse(const HttpAnswer& answer) = 0;
-    virtual void close() = 0;
+    virtual void close() noexcept = 0;
 };
 
 std::shared_ptr<HttpConnection> make_connection(boost::asio::ip::tcp::socket socket,

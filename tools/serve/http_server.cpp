@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/serve/http_server.h"
 
-#include <future>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -9,10 +9,11 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/system/system_error.hpp>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/threads.h"
 #include "tools/serve/http_connection.h"
 
 namespace cleave::serve {
@@ -20,6 +21,9 @@ namespace cleave::serve {
 namespace asio = boost::asio;
 using Tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
+
+// After a failure that may pass.
+constexpr std::chrono::milliseconds kPause{50};
 
 struct HttpServer::Impl {
     HttpShared shared;  // outlives the connections, which are the context's
@@ -30,19 +34,41 @@ struct HttpServer::Impl {
     asio::steady_timer pause{context};
     uint16_t port = 0;
     std::vector<std::weak_ptr<HttpConnection>> open;  // some of which have gone
+    bool is_accepting = false;                        // or pauses before it does
+    std::atomic<bool> is_closed = false;
     std::thread thread;
 
+    // What throws, for want of memory, has cost its client the connection, and no other.
+    void run() noexcept {
+        while (!context.stopped()) {
+            try {
+                if (!is_accepting) accept();
+                context.run();
+            } catch (const std::exception&) {
+                std::this_thread::sleep_for(kPause);
+            }
+        }
+    }
+    // Is asio's with the handler: also when that is lost, it has gone.
+    struct Accepting {
+        explicit Accepting(bool& is) : flag(&is, [](bool* is_so) { *is_so = false; }) { is = true; }
+        std::unique_ptr<bool, void (*)(bool*)> flag;
+    };
     void accept() {
-        acceptor.async_accept([this](ErrorCode error, Tcp::socket socket) {
+        if (!acceptor.is_open()) return;
+        acceptor.async_accept([this, accepting = Accepting(is_accepting)](
+                                  ErrorCode error, Tcp::socket socket) mutable {
+            accepting.flag.reset();
             if (!acceptor.is_open()) return;
             if (!error) {
                 take(std::move(socket));
                 return accept();
             }
             // Out of descriptors: those that are open go on, and one may end.
-            pause.expires_after(std::chrono::milliseconds(50));
-            pause.async_wait([this](ErrorCode) {
-                if (acceptor.is_open()) accept();
+            pause.expires_after(kPause);
+            pause.async_wait([this, pausing = Accepting(is_accepting)](ErrorCode) mutable {
+                pausing.flag.reset();
+                accept();
             });
         });
     }
@@ -60,7 +86,7 @@ struct HttpServer::Impl {
 };
 
 HttpServer::HttpServer(const std::string& host, uint16_t port, const HttpLimits& limits,
-                       HttpHandler handler, HttpGate gate)
+                       HttpHandler handler, HttpGate gate) try
     : impl_(std::make_unique<Impl>()) {
     impl_->shared.limits = limits;
     impl_->shared.handler = std::move(handler);
@@ -83,11 +109,14 @@ HttpServer::HttpServer(const std::string& host, uint16_t port, const HttpLimits&
                             ? "; give another --port, or 0 for a free one"
                             : "");
     impl_->port = acceptor.local_endpoint().port();
+} catch (const boost::system::system_error& error) {
+    // Boost's constructors have no other way: no descriptor for its queue of events.
+    throw UserError("cannot listen at {} port {}: {}", host, port, error.what());
 }
 
 void HttpServer::start() {
     impl_->accept();
-    impl_->thread = std::thread([this] { impl_->context.run(); });
+    impl_->thread = start_thread([this] { impl_->run(); });
 }
 
 HttpServer::~HttpServer() { stop(); }
@@ -98,17 +127,18 @@ size_t HttpServer::connections() const { return impl_->shared.count; }
 
 void HttpServer::close() {
     if (!impl_->thread.joinable()) return;
-    std::promise<void> closed;
-    asio::post(impl_->context, [impl = impl_.get(), &closed] {
+    impl_->is_closed = false;
+    const auto close_all = [impl = impl_.get()] {
         ErrorCode ignored;
         ignored = impl->acceptor.close(ignored);
         impl->shared.is_closing = true;
         for (const auto& one : impl->open)
             if (const auto connection = one.lock(); connection && connection->is_idle())
                 connection->close();
-        closed.set_value();
-    });
-    closed.get_future().wait();
+        impl->is_closed = true;
+        impl->is_closed.notify_one();
+    };
+    if (post_at_last(impl_->context.get_executor(), close_all)) impl_->is_closed.wait(false);
 }
 
 void HttpServer::stop() {
@@ -118,12 +148,11 @@ void HttpServer::stop() {
     const auto end = std::chrono::steady_clock::now() + kFlushTime;
     while (impl_->shared.count > 0 && std::chrono::steady_clock::now() < end)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    asio::post(impl_->context, [impl = impl_.get()] {
-        for (const auto& one : impl->open)
-            if (const auto connection = one.lock()) connection->close();
-        impl->context.stop();
-    });
+    impl_->context.stop();
     impl_->thread.join();
+    // The thread is here now.
+    for (const auto& one : impl_->open)
+        if (const auto connection = one.lock()) connection->close();
 }
 
 }  // namespace cleave::serve

@@ -11,10 +11,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/thread_pool.hpp>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/reason.h"
+#include "runtime/base/threads.h"
 #include "tools/cli/spelling.h"
 #include "tools/serve/api_answer.h"
 #include "tools/serve/fields.h"
@@ -73,10 +76,46 @@ void answer_or_error(const Reply& reply, const Work& work) {
         reply->send(error_answer(library_error(error.what())));
     } catch (const std::exception& error) {
         ApiError failure{.status = 500, .type = "server_error"};
-        failure.message = error.what();
+        failure.message = reason_of(error);
         reply->send(error_answer(failure));
     }
 }
+
+// Threads for what the HTTP thread must not wait for. What throws there is dropped, and its reply
+// with it, which answers the client; asio's own pool would end the process.
+class Readers {
+public:
+    explicit Readers(int threads) : context_(threads) {
+        for (int i = 0; i < threads; ++i) threads_.start([this] { run(); });
+    }
+    template <class Work>
+    void post(Work work) {
+        boost::asio::post(context_, std::move(work));
+    }
+    // Returns when all is done; nothing may be posted any more.
+    void join() {
+        work_.reset();
+        threads_.join();
+    }
+
+private:
+    void run() noexcept {
+        bool is_done = false;
+        while (!is_done) {
+            try {
+                context_.run();
+                is_done = true;
+            } catch (const std::exception&) {
+                is_done = false;
+            }
+        }
+    }
+
+    boost::asio::io_context context_;
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
+        context_.get_executor()};
+    Threads threads_{[this] { context_.stop(); }};
+};
 
 }  // namespace
 
@@ -108,12 +147,12 @@ struct Server::Impl {
     uint32_t instance = 0;
     std::atomic<uint64_t> calls{0};
     const Clock::time_point start = Clock::now();
-    // Reads bodies and prompts, so that the HTTP thread never waits for a long one.
-    boost::asio::thread_pool readers{2};
-    // Those that may ask for a grammar, which takes seconds where a vocabulary is large.
-    boost::asio::thread_pool grammar_readers{1};
     std::atomic<int64_t> waiting_grammars{0};
     std::atomic<double> grammar_seconds{0};  // of the one before
+    // Reads bodies and prompts, so that the HTTP thread never waits for a long one.
+    Readers readers{2};
+    // Those that may ask for a grammar, which takes seconds where a vocabulary is large.
+    Readers grammar_readers{1};
     std::unique_ptr<HttpServer> http;
 };
 
@@ -208,7 +247,7 @@ void Server::Impl::handle(HttpRequest request, const Reply& reply) {
         answer_or_error(reply, [&] { answer_body(route, body, is_page, reply); });
     };
     if (may_hold_answer) return post_grammar(std::move(work), reply);
-    boost::asio::post(readers, std::move(work));
+    readers.post(std::move(work));
 }
 
 void Server::Impl::answer_body(Route route, const std::string& body, bool is_page,
@@ -238,11 +277,11 @@ void Server::Impl::post_grammar(std::function<void()> work, const Reply& reply) 
     ++waiting_grammars;
     auto has_left = std::make_shared<std::atomic<bool>>(false);
     reply->when_gone([has_left] { *has_left = true; });
-    boost::asio::post(grammar_readers, [this, has_left, work = std::move(work)] {
+    const std::shared_ptr<void> waits(nullptr, [this](void*) { --waiting_grammars; });
+    grammar_readers.post([this, has_left, waits, work = std::move(work)] {
         const Clock::time_point begin = Clock::now();
         if (!*has_left) work();
         grammar_seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-        --waiting_grammars;
     });
 }
 
@@ -288,6 +327,9 @@ void Server::Impl::answer_call(ApiCall call, const Reply& reply) {
         } catch (const UserError& error) {
             answer->fail(library_error(error.what()));
             return cancel_all(ids);
+        } catch (...) {
+            cancel_all(ids);
+            throw;
         }
         if (!admission.request) {
             answer->fail(refusal(admission));

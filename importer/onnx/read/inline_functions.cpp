@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <new>
 #include <set>
 
 #include <onnx/inliner/inliner.h>
@@ -106,6 +107,8 @@ void inline_functions(onnx::ModelProto& proto, const std::string& path,
     take_models_opset(proto);
     try {
         onnx::inliner::InlineLocalFunctions(proto, true);
+    } catch (const std::bad_alloc&) {
+        throw;
     } catch (const std::exception& error) {  // its shape inference trusts counts of inputs
         throw UserError("{}: its functions ({}) cannot be inlined: {}", path, names, error.what());
     }
