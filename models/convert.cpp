@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <set>
 
@@ -97,6 +98,16 @@ void add_initializers(const ModelFolder& folder, const Shape& shape, const OnnxB
     }
 }
 
+std::error_code copy_whole(const fs::path& source, const fs::path& target) {
+    std::ifstream from(source, std::ios::binary);
+    if (!from) return std::make_error_code(std::errc::io_error);
+    AtomicFile to(target);
+    if (to.error()) return to.error();
+    if (from.peek() != std::ifstream::traits_type::eof()) to.stream() << from.rdbuf();
+    if (from.bad()) return std::make_error_code(std::errc::io_error);
+    return to.commit();
+}
+
 // Files put beside the output, gone again unless everything succeeds.
 class Companions {
 public:
@@ -120,7 +131,7 @@ public:
             throw UserError("{}: another file is there; name an empty folder ($output)",
                             target.string());
         if (copy || copy_)
-            fs::copy_file(source, target, error);
+            error = copy_whole(source, target);
         else
             fs::create_hard_link(fs::canonical(source, error), target, error);
         if (error)

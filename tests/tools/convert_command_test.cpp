@@ -136,6 +136,14 @@ TEST_CASE("a conversion that fails leaves nothing", "[tools][families]") {
     CHECK_THAT(made.error, Catch::Matchers::Contains("another file is there"));
     CHECK(std::distance(fs::directory_iterator(target), fs::directory_iterator()) == 1);
     CHECK(read_file(target / "model-00005-of-00005.safetensors") == "mine\n");
+    // No file may have more than 4 KiB: none of a copy that does not fit stays.
+    fs::remove(target / "model-00005-of-00005.safetensors");
+    const CommandResult copied =
+        run_program({"sh", "-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh", CLEAVE_BINARY,
+                     "convert", source.string(), "--copy", "-o", target.string()});
+    CHECK(copied.exit_code == 1);
+    CHECK_THAT(copied.error, Catch::Matchers::Contains("it cannot be copied"));
+    CHECK(fs::is_empty(target));
 }
 
 TEST_CASE("a folder is run, planned and exported as it is, and its plan runs again",
