@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/gguf_model.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -330,7 +331,10 @@ importer::Graph import_gguf(const std::string& path) {
     importer::Graph graph = graph_of_tensors(shape, DType::kF32);
     graph.name = fs::path(path).stem().string();
     graph.config.model_type = shape.config.model_type;
-    graph.config.max_positions = shape.config.max_positions;
+    // A rotary table that is halved for longer sequences has fewer than the file says.
+    int64_t& positions = graph.config.max_positions;
+    positions = positions > 0 ? std::min(positions, shape.config.max_positions)
+                              : shape.config.max_positions;
     graph.notes.clear();
     graph.path = path;
     graph.exporter = "GGUF, architecture " + file.architecture();

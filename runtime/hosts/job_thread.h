@@ -240,8 +240,8 @@ struct HostJob::Impl {
         return false;
     }
 
-    // What is under way to it will never arrive, and nobody waits for that. With its reason at once:
-    // a rank that is gone without one would be taken for one that has left.
+    // What is under way to it will never arrive, and nobody waits for that. The reason comes at
+    // once: a rank that is gone without one would be taken for one that has left.
     void silence(int peer) {
         const Lock lock(mutex);
         lost_rank = left[static_cast<size_t>(peer)] = true;

@@ -128,6 +128,12 @@ TEST_CASE("matrices of a GGUF file that have another type are requantised from w
         }
 }
 
+TEST_CASE("a GGUF model has no more positions than its rotary tables", "[models][gguf]") {
+    // It says 128; behind 16 its frequencies are others, for shorter sequences too.
+    CHECK(models::import_gguf(gguf_file("phi3_partial").string()).config.max_positions == 16);
+    CHECK(models::import_gguf(gguf_file("llama").string()).config.max_positions == 128);
+}
+
 TEST_CASE("a GGUF model that is not understood whole is refused by name", "[models][gguf]") {
     CHECK_THAT(error_of_changed("general.architecture", "general.architectura"),
                Contains("no general.architecture"));
