@@ -26,8 +26,9 @@ sanitize() { # sanitize address|thread|turn [CTEST ARGUMENT...]
         address)
             build=$root/build-sanitize
             flags='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer'
-            # What LLVM, Protobuf and the others keep until the process ends is none of ours.
-            export ASAN_OPTIONS=detect_leaks=0:strict_string_checks=1:detect_stack_use_after_return=1
+            # What LLVM, Protobuf and the others keep until the process ends is none of ours. LLVM's
+            # threads have alternate stacks of their own.
+            export ASAN_OPTIONS=detect_leaks=0:strict_string_checks=1:detect_stack_use_after_return=1:use_sigaltstack=0
             export UBSAN_OPTIONS=print_stacktrace=1
             ;;
         thread)

@@ -49,7 +49,7 @@ Workload small_workload() {
 
 TEST_CASE("a machine file of any limits gives a plan within them or an error of the user's",
           "[planner]") {
-    const models::Shape& shape = *models::find_shape("stories-260k");
+    const models::Shape shape = *models::find_shape("stories-260k");
     int plans = 0, refused = 0;
     for (DType dtype : {DType::kF32, DType::kF16}) {
         const Graph graph = models::build_llama_graph(shape, dtype);
