@@ -79,12 +79,14 @@ def main():
         while time.monotonic() < end:
             server.round()
             samples.append(server.sample())
+    except KeyboardInterrupt:  # what was done until then is told
+        print("interrupted", file=sys.stderr)
     finally:
         commands.stops = True
         other.join()
         server.stop()
     for name, slack in (("memory, kB", 4096), ("descriptors", 0), ("threads", 0), ("files", 0)):
-        if text := grown(name, [s[name] for s in samples], slack):
+        if samples and (text := grown(name, [s[name] for s in samples], slack)):
             finds.add(f"the server's {text}")
 
     hours = (time.monotonic() - began) / 3600
