@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <system_error>
 #include <tuple>
 
@@ -115,8 +115,8 @@ std::optional<CompiledKernel> decode(std::string_view text) {
     kernel.counted_in = reader.take(sizes[3]);
     kernel.matrix_instructions = parse_counts(reader.take(sizes[4]));
     if (!reader.ok || !reader.text.empty()) return std::nullopt;
-    kernel.object.resize(object.size());
-    std::memcpy(kernel.object.data(), object.data(), object.size());
+    const auto* first = reinterpret_cast<const std::byte*>(object.data());
+    kernel.object.assign(first, first + object.size());
     return kernel;
 }
 
