@@ -5,7 +5,6 @@
 #include <array>
 #include <string_view>
 
-#include "planner/analysis/storage.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/verify/walk.h"
 #include "runtime/base/rounding.h"
@@ -92,6 +91,16 @@ int64_t matrix_bits(const Plan& plan, const Compute& c) {
     return 0;
 }
 
+// Whether fast products round what they multiply with such a shard to int8: integer codes whose
+// scales serve whole groups of 32.
+bool meets_int8(const importer::Weight& weight, DType dtype) {
+    const bool integers = dtype == DType::kInt8 || dtype == DType::kUInt8 ||
+                          dtype == DType::kInt4 || dtype == DType::kUInt4;
+    const importer::Quantization& q = weight.quantization;
+    return integers && weight.packing != importer::Packing::kDense && dtype == weight.dtype &&
+           !q.dynamic_activations && q.block % 32 == 0;
+}
+
 // Rows of all matrices of a launch: its output features, gate and up apart.
 int64_t matrix_rows(const Plan& plan, const Compute& c) {
     int64_t rows = 0;
@@ -166,8 +175,7 @@ int64_t least_thread_scratch(const Plan& plan, const Compute& c) {
         const importer::Weight& weight = plan.graph.weight(shard.weight);
         if (weight.shape.size() != 2) continue;
         depth = std::max(depth, shard.columns.size());
-        rounds_to_int8 =
-            rounds_to_int8 && activation_rounding(weight, plan.workload) == DType::kInt8;
+        rounds_to_int8 = rounds_to_int8 && meets_int8(weight, shard.dtype);
     }
     if (depth == 0) return 0;
     depth = std::min(depth, kMost);
