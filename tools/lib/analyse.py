@@ -32,6 +32,8 @@ FLAGS_OF = {
         f"tests/fuzz/{name}.cpp": "tests/fuzz/write_seeds.cpp"
         for name in (
             "harness",
+            "commands_fuzzer",
+            "files_fuzzer",
             "import_fuzzer",
             "json_fuzzer",
             "mutate_json",
