@@ -31,9 +31,9 @@ FLAGS_OF = {
     **{
         f"tests/fuzz/{name}.cpp": "tests/fuzz/write_seeds.cpp"
         for name in (
-            "harness",
             "commands_fuzzer",
             "files_fuzzer",
+            "harness",
             "import_fuzzer",
             "json_fuzzer",
             "mutate_json",
