@@ -152,7 +152,7 @@ void Engine::Impl::run() {
         }
         try {
             end_all(FinishReason::kFault, reason_of(error));
-        } catch (const std::exception&) {
+        } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
             // There is no memory to tell all of them with.
         }
         // Those whose last event was lost: their sinks go.

@@ -151,7 +151,7 @@ public:
         pending_.clear();
         try {
             if (auto gone = std::exchange(gone_, nullptr)) gone();
-        } catch (const std::exception&) {
+        } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
             // Without memory to cancel them its requests go on, for nobody.
         }
     }
@@ -230,13 +230,14 @@ private:
 // A request's target as a path: without the query, without the scheme and host that proxies write
 // (RFC 9112, 3.2.2), and with its percent-encoded characters (RFC 3986, 2.1).
 std::string path_of(std::string_view target) {
-    for (const beast::string_view scheme : {"http://", "https://"})
-        if (target.size() >= scheme.size() &&
-            beast::iequals({target.data(), scheme.size()}, scheme)) {
+    for (const std::string_view scheme : {"http://", "https://"}) {
+        const std::string_view start = target.substr(0, scheme.size());
+        if (beast::iequals({start.data(), start.size()}, {scheme.data(), scheme.size()})) {
             target.remove_prefix(scheme.size());
             target.remove_prefix(std::min(target.find_first_of("/?"), target.size()));
             if (!target.starts_with('/')) return "/";
         }
+    }
     target = target.substr(0, target.find('?'));
     const auto digit = [](char c) {
         if (c >= '0' && c <= '9') return c - '0';
