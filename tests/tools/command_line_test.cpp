@@ -396,7 +396,7 @@ TEST_CASE("what is known by name is listed with figures and sources, and all of 
     for (const Json& shape : listed["shapes"]) {
         INFO(shape);
         CHECK(run_cleave({"plan", shape.get<std::string>(), "--devices", "sim:mi325x[0-7]",
-                          "--context", "512", "--prompt-tokens", "64", "--json"})
+                          "--context", "256", "--prompt-tokens", "64", "--json"})
                   .exit_code == 0);
     }
     for (const Json& fabric : listed["fabrics"]) {
