@@ -347,7 +347,7 @@ TEST_CASE("each call of a command may fail, as long as it is one of two hundred"
 }
 
 TEST_CASE("whatever call of a server fails, it answers the next client or ends with its reason",
-          "[tools][serve][slow]") {
+          "[tools][serve]") {
     check_server(2, 8);
 }
 

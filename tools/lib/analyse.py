@@ -31,6 +31,7 @@ FLAGS_OF = {
     **{
         f"tests/fuzz/{name}.cpp": "tests/fuzz/write_seeds.cpp"
         for name in (
+            "abi_fuzzer",
             "commands_fuzzer",
             "files_fuzzer",
             "harness",

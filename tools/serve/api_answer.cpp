@@ -121,14 +121,15 @@ Json ApiAnswer::message_json(size_t index, const Content& content, bool is_last)
         return json;
     }
     if (json.contains("role")) json["content"] = nullptr;
-    Json one = Json::object();
+    Json one = Json::object(), function = Json::object();
     if (stream_) one["index"] = 0;
     if (!call.name.empty()) {
         one["id"] = fmt::format("call_{}_{}", id_, index);
         one["type"] = "function";
-        one["function"]["name"] = call.name;
+        function["name"] = call.name;
     }
-    one["function"]["arguments"] = call.arguments;
+    function["arguments"] = call.arguments;
+    one["function"] = std::move(function);
     json["tool_calls"] = Json::array({one});
     return json;
 }
@@ -169,7 +170,7 @@ void ApiAnswer::add_prompt(const Request& request) {
         choice.text += text;
         if (stream_) {
             Json piece = object("");
-            piece["choices"].push_back(choice_json(index, {text, {}}, logprobs, ""));
+            piece["choices"] = Json::array({choice_json(index, {text, {}}, logprobs, "")});
             stream(piece);
         } else {
             choice.logprobs = std::move(logprobs);
@@ -190,7 +191,9 @@ void ApiAnswer::add_piece(size_t index, const std::string& text,
             finish.empty())
             return;
         Json piece = object(is_chat_ ? ".chunk" : "");
-        piece["choices"].push_back(choice_json(index, content, logprobs, finish));
+        // Whole: nlohmann's own change of nothing to a list, where memory fails, leaves half of
+        // one, which cannot be destroyed.
+        piece["choices"] = Json::array({choice_json(index, content, logprobs, finish)});
         return stream(piece);
     }
     choice.text += content.text;
