@@ -47,6 +47,24 @@ configure() { # configure [CMAKE ARGUMENT...]
     step "configure" configure configure_command "$@"
 }
 
+# A compiler that crashes, as on a machine whose memory now and then is wrong, is asked once more: no
+# source is at fault. The log says so.
+ninja_past_a_crash() { # ninja_past_a_crash NINJA ARGUMENT...
+    local said
+    said=$(mktemp)
+    if ninja "$@" 2>&1 | tee "$said"; then
+        rm "$said"
+        return
+    fi
+    if ! grep -q 'internal compiler error' "$said"; then
+        rm "$said"
+        return 1
+    fi
+    rm "$said"
+    echo "the compiler itself has crashed: once more"
+    ninja "$@"
+}
+
 # Ninja shows its own progress on a terminal; elsewhere the build is one line and a log.
 build_targets() { # build_targets LABEL TARGET...
     local label=$1 jobs
@@ -58,6 +76,6 @@ build_targets() { # build_targets LABEL TARGET...
         say "  $label, $jobs at a time"
         ninja -C "$build" -j "$jobs" "$@" >&2 || die "$label: the build failed" "The messages are above."
     else
-        step "$label, $jobs at a time" build ninja -C "$build" -j "$jobs" "$@"
+        step "$label, $jobs at a time" build ninja_past_a_crash -C "$build" -j "$jobs" "$@"
     fi
 }
