@@ -14,6 +14,18 @@ namespace cleave::runtime {
 // Thrown in a worker that stops because another one failed; never reaches the caller.
 struct Stopped {};
 
+// A thread is one of a count while this lives.
+class Counted {
+public:
+    explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+    ~Counted() { --count_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+private:
+    std::atomic<int>& count_;
+};
+
 class RunControl {
 public:
     RunControl(int watchdog_seconds, const CancelToken* cancel, bool may_spin)
@@ -34,6 +46,8 @@ public:
     const std::atomic<uint64_t>& own_progress() const { return progress_; }
     // Steps of other processes count, too. Before any thread asks.
     void watch(const std::atomic<uint64_t>& others) { others_ = &others; }
+    // Workers that are in a pass.
+    std::atomic<int>& in_pass() { return in_pass_; }
     int watchdog_seconds() const { return watchdog_seconds_; }
     bool may_spin() const { return may_spin_; }
 
@@ -44,6 +58,7 @@ private:
     const std::atomic<uint64_t>* others_ = nullptr;
     std::atomic<bool> stopped_{false};
     std::atomic<uint64_t> progress_{0};
+    std::atomic<int> in_pass_{0};
 };
 
 }  // namespace cleave::runtime

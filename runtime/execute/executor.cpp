@@ -50,9 +50,12 @@ struct Executor::Impl {
         if (!ranks) return;
         control.watch(ranks->job->progress_of_others());
         ranks->job->count_progress(&control.own_progress());
+        ranks->job->watch_passes(&control.in_pass());
     }
     ~Impl() {
-        if (ranks) ranks->job->count_progress(nullptr);
+        if (!ranks) return;
+        ranks->job->count_progress(nullptr);
+        ranks->job->watch_passes(nullptr);
     }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;

@@ -167,6 +167,11 @@ void HostJob::count_progress(const std::atomic<uint64_t>* count) {
     impl_->progress = count;
 }
 
+void HostJob::watch_passes(const std::atomic<int>* in_pass) {
+    const Lock lock(impl_->mutex);
+    impl_->in_pass = in_pass;
+}
+
 void HostJob::tell_status(std::function<std::string()> status) {
     const Lock lock(impl_->mutex);
     impl_->status = std::move(status);

@@ -24,10 +24,11 @@ using Lock = std::unique_lock<std::mutex>;
 // MPI's tags: one for all messages, and from kFirstChannel on those of payloads.
 inline constexpr int kMessages = 1, kFirstChannel = 16;
 
-// Between two looks at MPI: a share of the time since something last happened. So a wait is longer
-// by that share at most, and a core that computes meanwhile loses little to looks.
-inline constexpr std::chrono::microseconds kShortest{20}, kLongest{500};
-inline constexpr int kShare = 32;
+// Between two looks at MPI: kLongest while devices compute and no payload is under way, as a look
+// costs a core some 20 microseconds (Open MPI 4.1, TCP); else a share of the time since something
+// last happened, so that a wait is longer by that share at most.
+inline constexpr std::chrono::microseconds kShortest{20}, kLongest{1000};
+inline constexpr int kShare = 256;
 
 struct HostJob::Impl {
     // What the job's thread has asked MPI for.
@@ -70,6 +71,7 @@ struct HostJob::Impl {
     std::vector<int> unsent;  // messages under way, by rank
     bool lost_rank = false;
     const std::atomic<uint64_t>* progress = nullptr;
+    const std::atomic<int>* in_pass = nullptr;
     std::function<std::string()> status;
     std::map<int, std::string> statuses;
     std::vector<std::string> interfaces;
@@ -166,8 +168,7 @@ struct HostJob::Impl {
         {
             Lock lock(mutex);
             if (orders.empty() && !stops) {
-                asked.wait_for(lock, std::clamp<Clock::duration>((Clock::now() - happened) / kShare,
-                                                                 kShortest, kLongest));
+                asked.wait_for(lock, until_next_look());
             }
             std::swap(taken, orders);
             if (stops && taken.empty() && (all_sent() || quits)) return false;
@@ -179,6 +180,13 @@ struct HostJob::Impl {
         test_all();
         tell(now);
         return true;
+    }
+
+    // With the mutex.
+    Clock::duration until_next_look() const {
+        const bool none = std::ranges::all_of(requests, &Request::is_message);
+        if (none && in_pass && *in_pass > 0) return kLongest;
+        return std::clamp<Clock::duration>((Clock::now() - happened) / kShare, kShortest, kLongest);
     }
 
     void start(Order& order) {

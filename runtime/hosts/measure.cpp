@@ -17,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kSmall = 8, kLarge = size_t{1} << 20;
 constexpr int kMostSmall = 40, kMostLarge = 12;
 constexpr std::chrono::milliseconds kEach{100};  // of small ones, and of large ones
+constexpr std::chrono::milliseconds kPause{2};   // before each, as steps compute between messages
 
 void wait_for(std::atomic<bool>& done, HostJob& job) {
     while (!done) {
@@ -37,24 +38,27 @@ void exchange(HostJob& job, int other, std::vector<std::byte>& bytes, bool begin
     }
 }
 
-// Half of the shortest time there and back; the first rank of the pair counts and says when to end.
+// Half of the middle time there and back; the first rank of the pair counts and says when to end.
 int64_t half_round_trip(HostJob& job, int other, bool begins, size_t size, int most) {
     std::vector<std::byte> bytes(size);
-    int64_t best = INT64_MAX;
+    std::vector<int64_t> times;
     const Clock::time_point end = Clock::now() + kEach;
     for (int i = 0;; ++i) {
-        bool more = i < 2 || (i < most && Clock::now() < end);
+        bool more = i < 3 || (i < most && Clock::now() < end);
         if (begins)
             job.send(other, Message::kPing, more ? "1" : "");
         else
             more = !job.receive(other, Message::kPing).empty();
-        if (!more) return best / 2;
+        if (!more) break;
+        std::this_thread::sleep_for(kPause);
         const Clock::time_point before = Clock::now();
         exchange(job, other, bytes, begins);
-        best = std::min<int64_t>(
-            best,
+        times.push_back(
             std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - before).count());
     }
+    const auto middle = times.begin() + std::ssize(times) / 2;
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle / 2;
 }
 
 }  // namespace
