@@ -111,6 +111,10 @@ def main():
     raises(TypeError, "not int", lambda: cleave.Plan(mlp(), 4))
     raises(cleave.Error, "llama-3-8b", lambda: cleave.Plan("llama-3-8", machine))
     expect(cleave.DoesNotFit("a text").fixes == [], "errors are made of a text")
+    # Codes are what a plan makes of them; a norm has none.
+    for narrow in ("int8", "int4", "f8e4m3"):
+        raises(cleave.Error, "weights of a shape by its name are f32, f16 or bf16",
+               lambda dtype=narrow: cleave.Graph.shape("stories-15m", dtype=dtype))
     raises(ValueError, "fast", lambda: cleave.Plan(mlp(), machine, objective="fast"))
     expect({"text", "json", "dot", "vllm"} <= set(cleave.formats()), "formats are listed")
 

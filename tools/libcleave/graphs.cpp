@@ -160,8 +160,14 @@ cleave_status cleave_graph_from_shape(const char* shape, const char* dtype, clea
     return guard([&] {
         needed(out, "out") = nullptr;
         const models::Shape found = shape_of(text_of(shape, "shape"));
+        const DType stored = dtype_of(dtype, found.dtype);
+        if (dtype_bits(stored) < 16)
+            throw UserError(
+                "{}: weights of a shape by its name are f32, f16 or bf16; a plan's dtype makes them "
+                "{} on devices",
+                dtype_name(stored), dtype_name(stored));
         auto made = std::make_unique<cleave_graph>();
-        made->graph = models::graph_of_shape(found, dtype_of(dtype, found.dtype));
+        made->graph = models::graph_of_shape(found, stored);
         made->max_positions = found.config.max_positions;
         *out = made.release();
     });

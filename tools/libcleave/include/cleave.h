@@ -78,7 +78,7 @@ typedef struct cleave_import_options {
 CLEAVE_API cleave_status cleave_graph_import(const char* path, const cleave_import_options* options,
                                              cleave_graph** out);
 /* A model by its shape's name ("llama-3-8b"), or a Hugging Face config.json. `dtype` of its
- * weights, NULL for the default. */
+ * weights: "f32", "f16", "bf16", NULL for the default. */
 CLEAVE_API cleave_status cleave_graph_from_shape(const char* shape, const char* dtype,
                                                  cleave_graph** out);
 /* An empty graph for the operators of another compiler, which are added in an order in which each
