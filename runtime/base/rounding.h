@@ -11,7 +11,7 @@ namespace cleave {
 // How many parts of `part` hold `n`.
 template <std::integral T>
 constexpr T ceil_div(T n, std::type_identity_t<T> part) {
-    return (n + part - 1) / part;
+    return n / part + (n % part != 0 ? 1 : 0);
 }
 
 // `n` to the next multiple of `part`.
