@@ -3,6 +3,8 @@
 // them, and how it may come by its activations.
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <initializer_list>
 #include <string_view>
 
 #include "planner/machine/gpu_arch.h"
@@ -101,6 +103,14 @@ bool meets_int8(const importer::Weight& weight, DType dtype) {
            !q.dynamic_activations && q.block % 32 == 0;
 }
 
+// The largest number where the product is beyond it, as of a file's sizes.
+int64_t product(std::initializer_list<int64_t> factors) {
+    int64_t all = 1;
+    for (const int64_t factor : factors)
+        if (__builtin_mul_overflow(all, factor, &all)) return INT64_MAX;
+    return all;
+}
+
 // Rows of all matrices of a launch: its output features, gate and up apart.
 int64_t matrix_rows(const Plan& plan, const Compute& c) {
     int64_t rows = 0;
@@ -148,8 +158,8 @@ std::array<int64_t, 3> least_grid(const Plan& plan, const Compute& c, int64_t to
 int64_t least_scratch(const Plan& plan, const Compute& c, int64_t tokens) {
     // Sums of a head, their largest score and their total, of each part of the keys, in f32.
     if (c.kernel == KernelKind::kAttention && c.kv.valid() && c.tile.splits > 1)
-        return tokens * c.heads.size() * c.tile.splits *
-               (plan.kv_slabs[c.kv.index()].v_head_dim + 2) * 4;
+        return product(
+            {tokens, c.heads.size(), c.tile.splits, plan.kv_slabs[c.kv.index()].v_head_dim + 2, 4});
     if (c.activations != ActivationPath::kPrepared) return 0;
     int64_t columns = 0, factor = 0;
     for (WeightShardId id : c.weights) {
@@ -159,7 +169,7 @@ int64_t least_scratch(const Plan& plan, const Compute& c, int64_t tokens) {
         // What is no bf16 is staged as f16, whose rows have an f32 each behind them.
         if (shard.dtype != DType::kBF16) factor = 4;
     }
-    return (2 * columns + factor) * tokens;
+    return product({2 * columns + factor, tokens});
 }
 
 int64_t least_thread_scratch(const Plan& plan, const Compute& c) {
@@ -243,9 +253,12 @@ std::string wrong_main_loop(const Plan& plan, const Compute& c) {
     if (c.activations == ActivationPath::kConverted && t.stages != 2)
         return "activations that pass registers fill a ring of two stages";
     // Both operands, as narrow as they are multiplied: at 32 bits, or 16.
-    const int64_t rows = t.rows * (c.kernel == KernelKind::kNormGateUp ? 2 : 1);
-    const int64_t bytes = matrix_bits(plan, c) > 16 ? 4 : 2;
-    if (t.stages * (t.tokens + rows) * t.depth * bytes > t.shared_bytes)
+    // As floating-point numbers, which no file's make overflow.
+    const double rows = static_cast<double>(t.rows) * (c.kernel == KernelKind::kNormGateUp ? 2 : 1);
+    const double bytes = matrix_bits(plan, c) > 16 ? 4 : 2;
+    if (static_cast<double>(t.stages) * (static_cast<double>(t.tokens) + rows) *
+            static_cast<double>(t.depth) * bytes >
+        static_cast<double>(t.shared_bytes))
         return "its stages do not fit its shared memory";
     return "";
 }

@@ -264,15 +264,17 @@ private:
     void save_and_load() {
         const cleave_plan* plan = plans_.pick(from_);
         const std::string path = (folder_ / "saved.plan").string();
-        if (!good(cleave_plan_save(plan, from_.ConsumeProbability<float>() < 0.9F
-                                             ? path.c_str()
-                                             : strings_.pick(from_, {"", "/dev/full"}))))
-            return;
+        // Nowhere else: a path of any bytes would be a file somewhere.
+        if (from_.ConsumeProbability<float>() < 0.1F) {
+            const char* nowhere = from_.PickValueInArray({"", "/dev/full", "/no/such/folder/plan"});
+            if (good(cleave_plan_save(plan, nowhere))) wrong("saved where nothing can be");
+        }
+        if (!good(cleave_plan_save(plan, path.c_str()))) return;
+        const std::string saved = text_of(plan);
         cleave_plan* read = nullptr;
         const cleave_status status = cleave_plan_load(path.c_str(), &read);
         plans_.keep(status, read);
-        if (!read) return;
-        if (text_of(read) != text_of(plan)) wrong("another plan was read than was saved");
+        if (!read || text_of(read) != saved) wrong("another plan was read than was saved");
     }
     static std::string text_of(const cleave_plan* plan) {
         char* text = nullptr;
