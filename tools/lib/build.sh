@@ -47,8 +47,8 @@ configure() { # configure [CMAKE ARGUMENT...]
     step "configure" configure configure_command "$@"
 }
 
-# A compiler that crashes, as on a machine whose memory now and then is wrong, is asked once more: no
-# source is at fault. The log says so.
+# A compiler that crashes, as on a machine whose memory now and then is wrong, is asked once more:
+# no source is at fault. The log says so.
 ninja_past_a_crash() { # ninja_past_a_crash NINJA ARGUMENT...
     local said
     said=$(mktemp)

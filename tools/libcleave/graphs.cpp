@@ -163,7 +163,8 @@ cleave_status cleave_graph_from_shape(const char* shape, const char* dtype, clea
         const DType stored = dtype_of(dtype, found.dtype);
         if (dtype_bits(stored) < 16)
             throw UserError(
-                "{}: weights of a shape by its name are f32, f16 or bf16; a plan's dtype makes them "
+                "{}: weights of a shape by its name are f32, f16 or bf16; a plan's dtype makes "
+                "them "
                 "{} on devices",
                 dtype_name(stored), dtype_name(stored));
         auto made = std::make_unique<cleave_graph>();
