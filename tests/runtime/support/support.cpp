@@ -223,7 +223,7 @@ TinyPlan::TinyPlan() { Builder{*this}; }
 
 std::vector<HostEntry> TinyPlan::kernels() { return {embedding, scale, select}; }
 
-TinySession::TinySession(const TinyPlan& tiny, ExecutorOptions options, bool poison,
+TinySession::TinySession(const TinyPlan& tiny, const ExecutorOptions& options, bool poison,
                          const std::vector<HostEntry>& kernels) {
     check_presence(tiny.plan);
     for (const planner::DeviceInfo& info : tiny.plan.machine.devices) {

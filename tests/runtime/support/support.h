@@ -44,7 +44,8 @@ struct TinySession {
     std::unique_ptr<Arenas> arenas;
     std::unique_ptr<Executor> executor;
 
-    explicit TinySession(const TinyPlan& tiny, ExecutorOptions options = {}, bool poison = true,
+    explicit TinySession(const TinyPlan& tiny, const ExecutorOptions& options = {},
+                         bool poison = true,
                          const std::vector<codegen::HostEntry>& kernels = TinyPlan::kernels());
 
     // Of each pass its logits, or its tokens.
