@@ -253,12 +253,9 @@ std::string wrong_main_loop(const Plan& plan, const Compute& c) {
     if (c.activations == ActivationPath::kConverted && t.stages != 2)
         return "activations that pass registers fill a ring of two stages";
     // Both operands, as narrow as they are multiplied: at 32 bits, or 16.
-    // As floating-point numbers, which no file's make overflow.
-    const double rows = static_cast<double>(t.rows) * (c.kernel == KernelKind::kNormGateUp ? 2 : 1);
-    const double bytes = matrix_bits(plan, c) > 16 ? 4 : 2;
-    if (static_cast<double>(t.stages) * (static_cast<double>(t.tokens) + rows) *
-            static_cast<double>(t.depth) * bytes >
-        static_cast<double>(t.shared_bytes))
+    const int64_t rows = t.rows * (c.kernel == KernelKind::kNormGateUp ? 2 : 1);
+    const int64_t bytes = matrix_bits(plan, c) > 16 ? 4 : 2;
+    if (product({t.stages, t.tokens + rows, t.depth, bytes}) > t.shared_bytes)
         return "its stages do not fit its shared memory";
     return "";
 }

@@ -15,15 +15,16 @@ namespace cleave::runtime {
 struct Stopped {};
 
 // A thread is one of a count while this lives.
+template <class Number>
 class Counted {
 public:
-    explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+    explicit Counted(std::atomic<Number>& count) : count_(count) { ++count_; }
     ~Counted() { --count_; }
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
 
 private:
-    std::atomic<int>& count_;
+    std::atomic<Number>& count_;
 };
 
 class RunControl {

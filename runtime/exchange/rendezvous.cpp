@@ -29,13 +29,6 @@ void wake_sleepers(std::atomic<uint32_t>& word) {
     syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-// Counts a blocked waiter while it lives.
-struct Blocked {
-    explicit Blocked(std::atomic<uint32_t>& count) : count(count) { count.fetch_add(1); }
-    ~Blocked() { count.fetch_sub(1); }
-    std::atomic<uint32_t>& count;
-};
-
 }  // namespace
 
 Rendezvous::Rendezvous(RunControl& control, std::string step, std::vector<std::string> senders,
@@ -83,7 +76,7 @@ void Rendezvous::wait(Side& side, uint64_t round, const std::string& waiter) {
     if (side.spin.spin(ready)) return;
     uint64_t progress = control_.progress();
     Clock::time_point moved = Clock::now();
-    Blocked blocked(blocked_);
+    const Counted blocked(blocked_);
     for (;;) {
         uint32_t seen = changes_.load();
         if (ready()) return;

@@ -164,8 +164,7 @@ cleave_status cleave_graph_from_shape(const char* shape, const char* dtype, clea
         if (dtype_bits(stored) < 16)
             throw UserError(
                 "{}: weights of a shape by its name are f32, f16 or bf16; a plan's dtype makes "
-                "them "
-                "{} on devices",
+                "them {} on devices",
                 dtype_name(stored), dtype_name(stored));
         auto made = std::make_unique<cleave_graph>();
         made->graph = models::graph_of_shape(found, stored);
