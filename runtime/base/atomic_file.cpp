@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/atomic_file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +18,22 @@ namespace cleave {
 namespace {
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
+
+// A device or a pipe is written where it is: a file of its name would take its place. Other things
+// that are no files (block devices, sockets) are not written at all.
+bool is_special(const struct stat& found) {
+    return !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode);
+}
+
+Descriptor open_special(int folder, const std::string& path, std::error_code& error) {
+    Descriptor file(::openat(folder, path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC));
+    struct stat opened{};
+    if (!file || ::fstat(file.get(), &opened) != 0)
+        error = last_error();
+    else if (!S_ISCHR(opened.st_mode) && !S_ISFIFO(opened.st_mode))
+        error = std::make_error_code(std::errc::operation_not_supported);
+    return error ? Descriptor() : std::move(file);
+}
 
 }  // namespace
 
@@ -44,7 +61,9 @@ protected:
         const int whence = from == std::ios_base::beg   ? SEEK_SET
                            : from == std::ios_base::cur ? SEEK_CUR
                                                         : SEEK_END;
-        return pos_type(::lseek(file_.get(), offset, whence));
+        const off_t position = ::lseek(file_.get(), offset, whence);
+        if (position < 0) error_ = last_error();  // a pipe, or past what a file can be
+        return pos_type(position);
     }
     pos_type seekpos(pos_type position, std::ios_base::openmode which) override {
         return seekoff(off_type(position), std::ios_base::beg, which);
@@ -72,8 +91,14 @@ private:
 
 AtomicFile::AtomicFile(const std::filesystem::path& path, mode_t mode, int folder)
     : folder_(folder), path_(path.string()) {
+    struct stat found{};
+    const bool special = ::fstatat(folder_, path_.c_str(), &found, 0) == 0 && is_special(found);
+    if (special) {
+        if (Descriptor file = open_special(folder_, path_, error_))
+            buffer_ = std::make_unique<Buffer>(std::move(file));
+    }
     std::random_device random;
-    for (int attempt = 0; attempt < 16 && !buffer_; ++attempt) {
+    for (int attempt = 0; attempt < 16 && !special && !buffer_; ++attempt) {
         temporary_ = fmt::format("{}.{:08x}{:08x}.tmp", path_, random(), random());
         Descriptor file(::openat(folder_, temporary_.c_str(),
                                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
@@ -104,6 +129,7 @@ std::error_code AtomicFile::finish() {
 
 std::error_code AtomicFile::commit() {
     if (finish()) return error_;
+    if (temporary_.empty()) return error_;  // a device or a pipe
     if (::renameat(folder_, temporary_.c_str(), folder_, path_.c_str()) != 0) error_ = last_error();
     if (!error_) temporary_.clear();
     return error_;

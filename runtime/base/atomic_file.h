@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file that appears whole or not at all: it is written under a random name in the same folder and
 // renamed into place by `commit`. Readers never see half of one, processes that write the same file
-// do not mix, and what was there stays if anything fails. No link is followed to what is written.
+// do not mix, and what was there stays if anything fails. A link to a file is replaced, not what it
+// leads to. A character device or a pipe (/dev/null, /dev/stdout) is written in place, as it comes:
+// there is nothing to keep. Block devices and sockets are refused.
 // Errors are returned, not thrown: each user says what its file is for. One thread at a time.
 #pragma once
 
@@ -27,7 +29,7 @@ public:
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
 
-    // Why the temporary file could not be made; no error otherwise.
+    // Why there is nothing to write to; no error otherwise.
     std::error_code error() const { return error_; }
     std::ostream& stream() { return *stream_; }
 

@@ -2,14 +2,18 @@
 #include "runtime/base/atomic_file.h"
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <vector>
 
+#include "runtime/base/descriptor.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -129,4 +133,53 @@ TEST_CASE("an atomic file is written in any order", "[base]") {
     file.stream() << "1234";
     CHECK(!file.commit());
     CHECK(contents(path) == "1234after");
+}
+
+TEST_CASE("an atomic file writes a device or a pipe where it is, and replaces neither", "[base]") {
+    test::TemporaryFolder folder;
+    const fs::path pipe = folder.path() / "pipe", link = folder.path() / "link";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    fs::create_symlink(pipe, link);  // as /dev/stdout is one
+    for (const fs::path& path : {pipe, link}) {
+        const Descriptor reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+        REQUIRE(reader);
+        {
+            AtomicFile file(path);
+            file.stream() << "all of it";
+            CHECK(!file.commit());
+        }
+        std::array<char, 64> bytes{};
+        const ssize_t read = ::read(reader.get(), bytes.data(), bytes.size());
+        REQUIRE(read > 0);
+        CHECK(std::string(bytes.data(), static_cast<size_t>(read)) == "all of it");
+        {
+            AtomicFile file(path);
+            file.stream() << "behind";
+            file.stream().seekp(0);
+            CHECK(file.commit() == std::errc::invalid_seek);
+        }
+    }
+    CHECK(fs::is_fifo(pipe));
+    CHECK(fs::is_symlink(link));
+    CHECK(files_in(folder.path()) == 2);
+    AtomicFile full("/dev/full");
+    full.stream() << "no room";
+    CHECK(full.commit() == std::errc::no_space_on_device);
+    CHECK(fs::is_character_file("/dev/full"));
+}
+
+TEST_CASE("an atomic file is none in the place of a socket", "[base]") {
+    test::TemporaryFolder folder;
+    const fs::path path = folder.path() / "socket";
+    const Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    REQUIRE(path.string().size() < sizeof name.sun_path);
+    path.string().copy(name.sun_path, sizeof name.sun_path - 1);
+    REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0);
+    AtomicFile file(path);
+    CHECK(file.error());
+    CHECK(file.commit() == file.error());
+    CHECK(fs::is_socket(path));
+    CHECK(files_in(folder.path()) == 1);
 }

@@ -264,9 +264,9 @@ private:
     void save_and_load() {
         const cleave_plan* plan = plans_.pick(from_);
         const std::string path = (folder_ / "saved.plan").string();
-        // Nowhere else: a path of any bytes would be a file somewhere, a device's be replaced.
+        // Nowhere else: a path of any bytes would be a file somewhere.
         if (from_.ConsumeProbability<float>() < 0.1F) {
-            const char* nowhere = from_.PickValueInArray({"", "/no/such/folder/plan"});
+            const char* nowhere = from_.PickValueInArray({"", "/dev/full", "/no/such/folder/plan"});
             if (good(cleave_plan_save(plan, nowhere))) wrong("saved where nothing can be");
         }
         if (!good(cleave_plan_save(plan, path.c_str()))) return;

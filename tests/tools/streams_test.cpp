@@ -156,6 +156,24 @@ TEST_CASE("a closed or full standard error changes no exit code", "[tools]") {
     }
 }
 
+TEST_CASE("a device named as the output is written, and stays a device", "[tools]") {
+    const TemporaryFolder folder;
+    for (const std::string line :
+         {"plan llama-110m --devices host", "devices --devices sim:h100[0]"}) {
+        INFO(line);
+        CHECK(shell("", line + " -o /dev/null", kBoth).exit_code == 0);
+        const Shell full = shell("", line + " -o /dev/full", kBoth);
+        CHECK(full.exit_code == 1);
+        CHECK_THAT(full.error, Catch::Contains("/dev/full") && Catch::Contains("No space left"));
+        const std::string link = (folder.path() / "link").string();
+        fs::remove(link);
+        fs::create_symlink("/dev/full", link);
+        CHECK(shell("", line + " -o " + link, kBoth).exit_code == 1);
+        CHECK(fs::is_symlink(link));
+        for (const char* device : {"/dev/null", "/dev/full"}) CHECK(fs::is_character_file(device));
+    }
+}
+
 TEST_CASE("a server serves whatever its outputs are", "[tools][serve]") {
     for (const char* lost : {">/dev/full", ">&-", "2>/dev/full", "2>&-"}) {
         INFO(lost);

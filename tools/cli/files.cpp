@@ -22,12 +22,6 @@ namespace fs = std::filesystem;
         path, error.message());
 }
 
-// Devices such as /dev/stdout are written in place: there is nothing to rename over.
-bool in_place(const std::string& path) {
-    std::error_code ignored;
-    return fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
-}
-
 }  // namespace
 
 std::string read_text_file(const std::string& flag, const std::string& path) {
@@ -48,22 +42,15 @@ void check_writable(const std::string& flag, const std::string& path) {
     std::error_code ignored;
     if (fs::is_directory(path, ignored))
         throw UserError("{} {}: this is a folder; name a file", flag, path);
-    if (in_place(path)) return;
+    // A pipe that is opened and closed has ended for its reader: that error comes with the writing.
+    if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return;
     AtomicFile file(path);
     if (file.error()) refuse(flag, path, file.error());
 }
 
 void write_file(const std::string& flag, const std::string& path, std::span<const char> bytes) {
-    const auto size = static_cast<std::streamsize>(bytes.size());
-    if (in_place(path)) {
-        std::ofstream file(path, std::ios::binary);
-        file.write(bytes.data(), size);
-        file.close();
-        if (!file) refuse(flag, path, {errno, std::generic_category()});
-        return;
-    }
     AtomicFile file(path);
-    file.stream().write(bytes.data(), size);
+    file.stream().write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     if (std::error_code error = file.commit()) refuse(flag, path, error);
 }
 

@@ -15,7 +15,7 @@ std::string read_text_file(const std::string& flag, const std::string& path);
 // behind.
 void check_writable(const std::string& flag, const std::string& path);
 
-// Writes to a temporary name beside `path`, then renames. UserError as above.
+// Writes as AtomicFile does. UserError as above.
 void write_file(const std::string& flag, const std::string& path, std::span<const char> bytes);
 
 }  // namespace cleave::tools
