@@ -4,7 +4,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <system_error>
 #include <vector>
 
@@ -69,63 +68,11 @@ bool wants_json(int argc, char** argv) {
     return false;
 }
 
-// Headings of commands in the overview.
-void group_commands(CLI::App& app) {
-    static const std::map<std::string, std::string> kGroups{
-        {"plan", "Plan and inspect"},   {"inspect", "Plan and inspect"},
-        {"why", "Plan and inspect"},    {"why-not", "Plan and inspect"},
-        {"diff", "Plan and inspect"},   {"what-if", "Plan and inspect"},
-        {"limits", "Plan and inspect"}, {"run", "Run and serve"},
-        {"serve", "Run and serve"},     {"chat", "Run and serve"},
-        {"import", "Models and files"}, {"convert", "Models and files"},
-        {"model", "Models and files"},  {"emit", "Models and files"},
-        {"export", "Models and files"}, {"check", "Models and files"},
-        {"devices", "This machine"},    {"doctor", "This machine"},
-        {"cache", "This machine"}};
-    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-        const auto group = kGroups.find(command->get_name());
-        command->group(group == kGroups.end() ? "Help" : group->second);
-    }
-}
-
-void add_commands(CLI::App& app, runtime::Drivers& drivers) {
-    app.formatter(tools::help_formatter());
-    app.set_help_flag("-h,--help", "this text");
-    app.set_help_all_flag("--help-all", "every option, those for experts too");
-    app.set_version_flag("-v,--version", version_text);
-    app.require_subcommand(1);
-    app.footer(
-        "Example: cleave run models/bundled --devices 'host[0-3]' --tp 2 --pp 2 --prompt \"Once "
-        "upon a time\"");
-    tools::add_plan(app, drivers);
-    tools::add_inspect(app, drivers);
-    tools::add_why(app, drivers);
-    tools::add_why_not(app, drivers);
-    tools::add_diff(app);
-    tools::add_what_if(app, drivers);
-    tools::add_limits(app, drivers);
-    tools::add_run(app, drivers);
-    tools::add_serve(app, drivers);
-    tools::add_chat(app, drivers);
-    tools::add_import(app);
-    tools::add_convert(app);
-    tools::add_model(app);
-    tools::add_emit(app, drivers);
-    tools::add_export(app, drivers);
-    tools::add_check(app);
-    tools::add_devices(app, drivers);
-    tools::add_doctor(app, drivers);
-    tools::add_cache(app);
-    tools::add_help(app);
-    tools::add_completion(app);
-    tools::add_man(app);
-    group_commands(app);
-}
-
 int run(int argc, char** argv, runtime::Drivers& drivers) {
     CLI::App app{"Cleave plans, proves and runs one language model over several devices.",
                  "cleave"};
-    add_commands(app, drivers);
+    tools::add_commands(app, drivers);
+    app.set_version_flag("-v,--version", version_text);
     if (argc < 2) {
         tools::show_text(tools::overview(app));
         return 1;  // nothing was asked for, as of git

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command lines, a word a line, parsed as `cleave` parses them: two commands with the options that
-// commands share, which nothing carries out. Each word goes through the parsers of options' values,
-// too. Options that one command has alone are not here: what they do is behind them.
+// Command lines, a word a line, parsed as `cleave` parses them: every command with every option, of
+// which nothing is carried out. `plan` and `run` are parsed once more for what stands behind their
+// shared options, and each word goes through the parsers of options' values.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -13,10 +13,10 @@
 #include "tests/fuzz/harness.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/csv_flags.h"
-#include "tools/cli/help_text.h"
 #include "tools/cli/options.h"
 #include "tools/cli/sampling_flags.h"
 #include "tools/cli/spelling.h"
+#include "tools/commands/commands.h"
 
 namespace {
 
@@ -30,10 +30,7 @@ struct Flags {
     tools::SamplingFlags sampling;
 };
 
-void add_commands(CLI::App& app, Flags& flags) {
-    app.formatter(tools::help_formatter());
-    app.set_help_flag("-h,--help", "this text");
-    app.set_help_all_flag("--help-all", "every option, those for experts too");
+void add_shared(CLI::App& app, Flags& flags) {
     app.require_subcommand(1);
     CLI::App* plan = app.add_subcommand("plan", "decide what runs where");
     tools::add_model_flags(*plan, flags.model);
@@ -53,15 +50,13 @@ void read_flags(const Flags& flags) {
     fuzz::try_to([&] { planner::parse_devices(flags.plan.devices); });
 }
 
-void parse_line(std::vector<std::string> words) {
-    Flags flags;
-    CLI::App app{"Cleave", "cleave"};
-    add_commands(app, flags);
+// True where the words are a command line; help and errors are spelled as a user reads them.
+bool parse(CLI::App& app, std::vector<std::string> words) {
     words = tools::ready_arguments(app, std::move(words));
     std::reverse(words.begin(), words.end());
     try {
         app.parse(std::move(words));
-        read_flags(flags);
+        return true;
     } catch (const CLI::CallForAllHelp&) {
         app.help("", CLI::AppFormatMode::All);
     } catch (const CLI::CallForHelp&) {
@@ -69,6 +64,27 @@ void parse_line(std::vector<std::string> words) {
     } catch (const CLI::ParseError& error) {
         tools::spell_for_command_line(error.what());
     }
+    return false;
+}
+
+void carry_out_nothing(CLI::App& app) {
+    app.callback([] {});
+    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
+        carry_out_nothing(*command);
+}
+
+void parse_line(const std::vector<std::string>& words) {
+    static runtime::Drivers drivers;  // which nothing asks
+    CLI::App all{"Cleave", "cleave"};
+    tools::add_commands(all, drivers);
+    carry_out_nothing(all);
+    fuzz::try_to([&] { parse(all, words); });
+    Flags flags;
+    CLI::App shared{"Cleave", "cleave"};
+    add_shared(shared, flags);
+    fuzz::try_to([&] {
+        if (parse(shared, words)) read_flags(flags);
+    });
 }
 
 void read_value(const std::string& word) {
@@ -93,5 +109,5 @@ void cleave::fuzz::run_input(std::string_view bytes) {
         words.back().resize(std::min(words.back().find('\0'), words.back().size()));
     }
     for (const std::string& word : words) read_value(word);
-    try_to([&] { parse_line(std::move(words)); });
+    parse_line(words);
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """write_commands.py CLEAVE FOLDER: the first corpus of the target `commands`: the worked examples
-of its two commands, and each of their options with a value, a word a line."""
+of every command, and each option with a value, a word a line."""
 import pathlib
 import re
 import shlex
@@ -16,7 +16,10 @@ def printed(*words):
 
 def main():
     cleave, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    for command in ("plan", "run"):
+    commands = re.findall(r"^  ([a-z][a-z-]+)  ", printed(cleave, "--help"), re.MULTILINE)
+    if len(commands) < 20:
+        sys.exit(f"--help names {len(commands)} commands alone: {commands}")
+    for command in commands:
         text = printed(cleave, command, "--help-all")
         for number, example in enumerate(re.findall(r"cleave (.*)", text.partition("Example")[2])):
             (folder / f"{command}-{number}").write_text("\n".join(shlex.split(example)))

@@ -35,4 +35,7 @@ void add_completion(CLI::App& app);
 void add_man(CLI::App& app);
 void add_help(CLI::App& app);  // tools/cli/arguments.h carries it out
 
+// All of them, in their groups, with the options of `cleave` itself but for --version.
+void add_commands(CLI::App& app, runtime::Drivers& drivers);
+
 }  // namespace cleave::tools

@@ -5,7 +5,6 @@
 
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/thread_team.h"
 #include "runtime/execute/predicted_passes.h"
 #include "runtime/session/follow.h"
 #include "tools/cli/files.h"
@@ -59,12 +58,9 @@ std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunArg
 
 OpenedReplicas open_replicas(const planner::Plan& plan, RunArguments flags) {
     OpenedReplicas opened;
-    const auto replicas = static_cast<int>(plan.num_replicas());
-    if (replicas > 1) {
-        const int threads = flags.run.threads > 0 ? flags.run.threads : runtime::available_cores();
-        flags.run.threads = std::max(1, threads / replicas);
-    }
-    for (int r = 0; r < replicas; ++r) opened.plans.push_back(planner::replica_plan(plan, r));
+    flags.run.threads = threads_of_replica(plan, flags.run.threads);
+    for (int64_t r = 0; r < plan.num_replicas(); ++r)
+        opened.plans.push_back(planner::replica_plan(plan, r));
     for (planner::Plan& one : opened.plans) opened.sessions.push_back(open_session(one, flags));
     return opened;
 }

@@ -8,11 +8,14 @@
 #include <filesystem>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "planner/plan/plan_queries.h"
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
+#include "runtime/engine/engine_group.h"
 #include "tools/cli/groups.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
@@ -89,13 +92,62 @@ serve::ServedModel served_model(const ServeArguments& flags, const TextModel& te
 }
 
 // One line, drawn anew each second, where somebody looks at it.
-void show_state(const runtime::Engine& engine, int64_t* tokens) {
-    const runtime::EngineStatistics now = engine.statistics();
-    const int64_t blocks = engine.limits().num_blocks - 1;
+void show_state(const runtime::EngineGroup& engines, int64_t* tokens) {
+    const runtime::EngineStatistics now = engines.statistics();
+    const int64_t blocks = static_cast<int64_t>(engines.size()) * (engines.limits().num_blocks - 1);
     redraw_line(fmt::format("{:>4} running, {:>4} waiting, {:>8} tokens/s, KV {:>3} %",
                             now.scheduler.running, now.scheduler.waiting, now.new_tokens - *tokens,
                             100 * now.scheduler.blocks_held / std::max<int64_t>(1, blocks)));
     *tokens = now.new_tokens;
+}
+
+// An engine for each replica of a plan, and what it needs. In the order of construction: engines
+// end before what they use.
+struct ServedReplicas {
+    std::vector<planner::Plan> plans;
+    std::vector<std::unique_ptr<runtime::Session>> sessions;
+    std::vector<std::unique_ptr<runtime::SessionRunner>> runners;
+    std::vector<std::unique_ptr<runtime::Engine>> engines;
+
+    runtime::EngineGroup group() const {
+        std::vector<runtime::Engine*> all;
+        for (const auto& engine : engines) all.push_back(engine.get());
+        return runtime::EngineGroup(all);
+    }
+};
+
+ServedReplicas open_engines(const planner::Plan& plan, const serve::ServedModel& served,
+                            const ServeArguments& flags) {
+    ServedReplicas opened;
+    RunFlags run = flags.run;
+    run.threads = threads_of_replica(plan, run.threads);
+    for (int64_t r = 0; r < plan.num_replicas(); ++r)
+        opened.plans.push_back(planner::replica_plan(plan, r));
+    for (planner::Plan& one : opened.plans) {
+        opened.sessions.push_back(open_session(one, run, flags.drivers));
+        opened.runners.push_back(std::make_unique<runtime::SessionRunner>(*opened.sessions.back()));
+    }
+    for (size_t r = 0; r < opened.plans.size(); ++r) {
+        runtime::EngineOptions options;
+        options.scheduler = scheduler_options(flags.passes, opened.plans[r]);
+        options.scheduler.max_queue = flags.max_queue;
+        options.scheduler.groups = runtime::default_groups(opened.plans[r], run.threads);
+        opened.engines.push_back(std::make_unique<runtime::Engine>(
+            opened.plans[r], *opened.runners[r], served.tokenizer, options));
+    }
+    return opened;
+}
+
+// The one replica of several whose device has failed is told of once, while others serve.
+void tell_of_faults(const runtime::EngineGroup& engines, std::vector<bool>& told) {
+    told.resize(engines.size());
+    for (size_t r = 0; r < engines.size(); ++r) {
+        const std::string fault = engines.statistics_of(r).fault;
+        if (fault.empty() || told[r]) continue;
+        told[r] = true;
+        redraw_line("");
+        say("replica {} of {} is dead, and the others go on: {}\n", r, engines.size(), fault);
+    }
 }
 
 // RFC 3986: an IPv6 address is in brackets.
@@ -127,36 +179,35 @@ void run_serve(ServeArguments flags) {
     served.grammars =
         std::make_shared<serve::Grammars>(*served.tokenizer, served.vocab, served.stop_ids);
 
-    runtime::EngineOptions options;
-    options.scheduler = scheduler_options(flags.passes, plan);
-    options.scheduler.max_queue = flags.max_queue;
-    options.scheduler.groups = runtime::default_groups(plan, flags.run.threads);
-    auto session = open_session(plan, flags.run, flags.drivers);
-    runtime::SessionRunner runner(*session);
-    runtime::Engine engine(plan, runner, served.tokenizer, options);
+    const ServedReplicas opened = open_engines(plan, served, flags);
+    const runtime::EngineGroup engines = opened.group();
     const EndSignals signals;
     flags.server.plan_json = [&plan] {
         return planner::plan_to_json(plan, spell_for_command_line);
     };
     flags.server.plan_page = [&plan] { return inspection_page(inspect_plan(plan)); };
-    serve::Server server(engine, plan, served, flags.server);
-    if (!engine.runs_alone().empty()) say("{}\n", engine.runs_alone());
-    say("{}: {} sequences at once, {} tokens each\n", served.name, plan.workload.batch,
+    serve::Server server(engines, plan, served, flags.server);
+    if (!engines.runs_alone().empty()) say("{}\n", engines.runs_alone());
+    say("{}: {} sequences at once{}, {} tokens each\n", served.name,
+        plan.num_replicas() * plan.workload.batch,
+        engines.size() > 1 ? fmt::format(" on {} replicas", engines.size()) : "",
         plan.workload.context);
     say("listening on http://{}:{}\n", url_host(flags.server.host), server.port());
 
     int64_t tokens = 0;
-    while (ends_asked == 0 && engine.statistics().fault.empty()) {
+    std::vector<bool> told;
+    while (ends_asked == 0 && engines.statistics().fault.empty()) {
         for (int i = 0; i < 10 && ends_asked == 0; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        show_state(engine, &tokens);
+        if (engines.size() > 1) tell_of_faults(engines, told);
+        show_state(engines, &tokens);
     }
-    if (const std::string fault = engine.statistics().fault; !fault.empty()) {
+    if (const std::string fault = engines.statistics().fault; !fault.empty()) {
         redraw_line("");
         throw UserError(fault);
     }
     redraw_line("");
-    say("ending: {} requests are left\n", engine.statistics().requests);
+    say("ending: {} requests are left\n", engines.statistics().requests);
     if (!server.drain(std::chrono::duration<double>(flags.drain_seconds),
                       [] { return ends_asked > 1; }))
         say("some requests were cancelled\n");

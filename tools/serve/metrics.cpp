@@ -11,6 +11,7 @@
 #include <prometheus/text_serializer.h>
 
 #include "planner/plan/kv_room.h"
+#include "planner/plan/used_devices.h"
 
 namespace cleave::serve {
 namespace {
@@ -31,10 +32,10 @@ struct Metrics::Impl {
     Labels labels;
     std::string kv_device;  // that bounds the pool
     int64_t kv_blocks = 0;
-    double decode_seconds = 0;                // of a pass of all sequences, predicted
-    std::map<std::string, double> busy_of;    // devices in it, shares of 1, predicted
-    std::vector<std::vector<size_t>> stages;  // devices of each
-    std::vector<std::string> devices;         // their names
+    double decode_seconds = 0;                      // of a pass of all sequences, predicted
+    std::map<std::string, double> busy_of;          // devices in it, shares of 1, predicted
+    std::vector<std::vector<size_t>> stages;        // devices of each, of a replica
+    std::vector<std::vector<std::string>> devices;  // of each replica, their names
     prometheus::Histogram *queue, *first_token, *token, *prefill, *decode, *whole;
 
     prometheus::Histogram* histogram(const std::string& name, const std::string& help) {
@@ -75,26 +76,35 @@ struct Metrics::Impl {
                 more);
         }
     };
-    void add_busy(const runtime::EngineStatistics& statistics, Told& told) const;
+    void add_busy(const runtime::EngineGroup& engines, Told& told) const;
 };
 
 // What was measured: of a stage, the mean of its devices.
-void Metrics::Impl::add_busy(const runtime::EngineStatistics& statistics, Told& told) const {
-    const std::vector<std::optional<double>>& busy = statistics.busy_seconds;
-    for (size_t i = 0; i < busy.size(); ++i)
-        if (busy[i])
-            told.add("device_busy_seconds_total", "in launches, without waits for other devices",
-                     prometheus::MetricType::Counter, *busy[i], {{"device", devices.at(i)}});
-    for (size_t stage = 0; stage < stages.size(); ++stage) {
-        double seconds = 0;
-        for (const size_t device : stages[stage])
-            seconds += device < busy.size() ? busy[device].value_or(std::nan("")) : std::nan("");
-        if (std::isnan(seconds) || statistics.active_seconds <= 0) continue;
-        told.gauge("stage_busy_ratio",
-                   "of the time in which a pass was in flight: in launches of its devices",
-                   seconds / static_cast<double>(stages[stage].size()) / statistics.active_seconds,
-                   {{"stage", std::to_string(stage)}});
-    }
+void Metrics::Impl::add_busy(const runtime::EngineGroup& engines, Told& told) const {
+    std::vector<runtime::EngineStatistics> each;
+    for (size_t r = 0; r < engines.size(); ++r) each.push_back(engines.statistics_of(r));
+    for (size_t r = 0; r < each.size(); ++r)
+        for (size_t i = 0; i < each[r].busy_seconds.size(); ++i)
+            if (each[r].busy_seconds[i])
+                told.add("device_busy_seconds_total",
+                         "in launches, without waits for other devices",
+                         prometheus::MetricType::Counter, *each[r].busy_seconds[i],
+                         {{"device", devices.at(r).at(i)}});
+    for (size_t r = 0; r < each.size(); ++r)
+        for (size_t stage = 0; stage < stages.size(); ++stage) {
+            const std::vector<std::optional<double>>& busy = each[r].busy_seconds;
+            double seconds = 0;
+            for (const size_t device : stages[stage])
+                seconds +=
+                    device < busy.size() ? busy[device].value_or(std::nan("")) : std::nan("");
+            if (std::isnan(seconds) || each[r].active_seconds <= 0) continue;
+            Labels of{{"stage", std::to_string(stage)}};
+            if (each.size() > 1) of["replica"] = std::to_string(r);
+            told.gauge("stage_busy_ratio",
+                       "of the time in which a pass was in flight: in launches of its devices",
+                       seconds / static_cast<double>(stages[stage].size()) / each[r].active_seconds,
+                       of);
+        }
 }
 
 Metrics::Metrics(const planner::Plan& plan, const std::string& model)
@@ -103,13 +113,17 @@ Metrics::Metrics(const planner::Plan& plan, const std::string& model)
     m.labels = {{"model_name", model}};
     if (const auto bound = planner::kv_bound(plan))
         m.kv_device = plan.machine.device(bound->device).name;
-    m.kv_blocks = plan.kv_pool.num_blocks - 1;
+    m.kv_blocks = plan.num_replicas() * (plan.kv_pool.num_blocks - 1);
     const auto decode_ns = static_cast<double>(plan.prediction.decode_ns_per_token);
     m.decode_seconds = decode_ns / 1e9;
     const std::vector<int64_t>& busy_ns = plan.prediction.decode_busy_ns;
-    for (size_t i = 0; i < busy_ns.size() && decode_ns > 0; ++i)
-        m.busy_of[plan.machine.devices.at(i).name] = static_cast<double>(busy_ns[i]) / decode_ns;
-    for (const planner::DeviceInfo& device : plan.machine.devices) m.devices.push_back(device.name);
+    for (int64_t r = 0; r < plan.num_replicas(); ++r) {
+        const planner::Machine& machine = planner::replica_machine(plan, r);
+        std::vector<std::string>& names = m.devices.emplace_back();
+        for (const planner::DeviceInfo& device : machine.devices) names.push_back(device.name);
+        for (size_t i = 0; i < busy_ns.size() && decode_ns > 0; ++i)
+            m.busy_of[names.at(i)] = static_cast<double>(busy_ns[i]) / decode_ns;
+    }
     for (const planner::Stage& stage : plan.stages) {
         std::vector<size_t>& indices = m.stages.emplace_back();
         for (const planner::DeviceId id : stage.devices) indices.push_back(id.index());
@@ -136,7 +150,8 @@ void Metrics::add(const runtime::RequestUsage& usage) {
     m.whole->Observe(usage.queue_seconds + usage.prefill_seconds + usage.decode_seconds);
 }
 
-std::string Metrics::text(const runtime::EngineStatistics& statistics, size_t connections) const {
+std::string Metrics::text(const runtime::EngineGroup& engines, size_t connections) const {
+    const runtime::EngineStatistics statistics = engines.statistics();
     const runtime::SchedulerStatistics& scheduler = statistics.scheduler;
     Impl::Told told{impl_->registry.Collect(), impl_->labels};
     told.gauge("num_requests_running", "sequences that have a slot",
@@ -165,7 +180,7 @@ std::string Metrics::text(const runtime::EngineStatistics& statistics, size_t co
     for (const auto& [device, share] : impl_->busy_of)
         told.gauge("decode_busy_ratio_predicted", "of that pass; 1 is all of it", share,
                    {{"device", device}});
-    impl_->add_busy(statistics, told);
+    impl_->add_busy(engines, told);
     for (size_t i = 0; i < statistics.finished.size(); ++i)
         told.counter(
             "request_success", "texts that have ended", statistics.finished[i],

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server tells Prometheus: the engine's statistics as they are when asked, and how long
-// requests took. Names are vLLM's behind "cleave:", so that its dashboards fit.
+// What a server tells Prometheus: the engines' statistics as they are when asked, and how long
+// requests took. Names are vLLM's behind "cleave:", so that its dashboards fit. Of a plan with
+// replicas, a stage also has the number of its replica.
 // Thread-safe.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include <string>
 
 #include "planner/plan/plan.h"
-#include "runtime/engine/engine.h"
+#include "runtime/engine/engine_group.h"
 
 namespace cleave::serve {
 
@@ -21,7 +22,8 @@ public:
     void add(const runtime::RequestUsage& usage);
 
     // The text format of Prometheus 0.0.4.
-    std::string text(const runtime::EngineStatistics& statistics, size_t connections) const;
+    // One engine for each of the plan's replicas.
+    std::string text(const runtime::EngineGroup& engines, size_t connections) const;
 
 private:
     struct Impl;

@@ -120,8 +120,8 @@ private:
 }  // namespace
 
 struct Server::Impl {
-    Impl(runtime::Engine& e, const planner::Plan& p, const ServedModel& m, ServerOptions o)
-        : engine(e), model(m), options(std::move(o)), metrics(p, m.name) {
+    Impl(runtime::EngineGroup e, const planner::Plan& p, const ServedModel& m, ServerOptions o)
+        : engines(std::move(e)), model(m), options(std::move(o)), metrics(p, m.name) {
         std::random_device device;
         instance = device();
         http = std::make_unique<HttpServer>(
@@ -140,7 +140,7 @@ struct Server::Impl {
     int64_t seconds_until_room() const;
     HttpAnswer health() const;
 
-    runtime::Engine& engine;
+    const runtime::EngineGroup engines;
     const ServedModel& model;
     const ServerOptions options;
     Metrics metrics;
@@ -231,7 +231,7 @@ void Server::Impl::handle(HttpRequest request, const Reply& reply) {
         case Route::kHealth: return reply->send(health());
         case Route::kMetrics:
             return reply->send({200, "text/plain; version=0.0.4",
-                                metrics.text(engine.statistics(), http->connections()), 0, ""});
+                                metrics.text(engines, http->connections()), 0, ""});
         case Route::kModels: return reply->send(models_answer(model));
         case Route::kModel:
             return answer_or_error(reply, [&] {
@@ -287,7 +287,7 @@ void Server::Impl::post_grammar(std::function<void()> work, const Reply& reply) 
 
 // Seconds in which as many requests as wait have ended at the rate so far.
 int64_t Server::Impl::seconds_until_room() const {
-    const runtime::EngineStatistics now = engine.statistics();
+    const runtime::EngineStatistics now = engines.statistics();
     int64_t ended = 0;
     for (const int64_t count : now.finished) ended += count;
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -306,7 +306,7 @@ ApiError Server::Impl::refusal(const runtime::EngineAdmission& admission) const 
 }
 
 void Server::Impl::answer_call(ApiCall call, const Reply& reply) {
-    split_copies(call, engine.limits());
+    split_copies(call, engines.limits());
     auto answer = std::make_shared<ApiAnswer>(
         call, model,
         fmt::format("{}-{:08x}{:08x}", call.is_chat ? "chatcmpl" : "cmpl", instance,
@@ -314,16 +314,16 @@ void Server::Impl::answer_call(ApiCall call, const Reply& reply) {
         reply);
     std::vector<runtime::RequestId> ids;
     const auto cancel_all = [this](const std::vector<runtime::RequestId>& all) {
-        for (const runtime::RequestId id : all) engine.cancel(id);
+        for (const runtime::RequestId id : all) engines.cancel(id);
     };
     for (size_t i = 0; i < call.requests.size(); ++i) {
         runtime::EngineAdmission admission;
         try {
-            admission = engine.add(std::move(call.requests[i]),
-                                   [this, i, answer](const runtime::EngineEvent& event) {
-                                       if (event.ends_request) metrics.add(event.usage);
-                                       answer->take(i, event);
-                                   });
+            admission = engines.add(std::move(call.requests[i]),
+                                    [this, i, answer](const runtime::EngineEvent& event) {
+                                        if (event.ends_request) metrics.add(event.usage);
+                                        answer->take(i, event);
+                                    });
         } catch (const UserError& error) {
             answer->fail(library_error(error.what()));
             return cancel_all(ids);
@@ -341,20 +341,25 @@ void Server::Impl::answer_call(ApiCall call, const Reply& reply) {
 }
 
 HttpAnswer Server::Impl::health() const {
-    const runtime::EngineStatistics now = engine.statistics();
+    const runtime::EngineStatistics now = engines.statistics();
     const double usual = now.passes > 0 ? now.pass_seconds / static_cast<double>(now.passes) : 0;
     const bool is_wedged =
         now.oldest_pass_seconds > std::max(options.wedged_seconds, kWedgedPasses * usual);
-    if (now.fault.empty() && !is_wedged) return json_answer({{"status", "ok"}});
+    if (now.fault.empty() && !is_wedged) {
+        Json alive{{"status", "ok"}};
+        if (engines.size() > 1)
+            alive.update({{"replicas", engines.size()}, {"alive", engines.alive()}});
+        return json_answer(alive);
+    }
     return json_answer({{"status", now.fault.empty() ? "wedged" : "dead"},
                         {"fault", now.fault},
                         {"pass_seconds", now.oldest_pass_seconds}},
                        503);
 }
 
-Server::Server(runtime::Engine& engine, const planner::Plan& plan, const ServedModel& model,
+Server::Server(runtime::EngineGroup engines, const planner::Plan& plan, const ServedModel& model,
                ServerOptions options)
-    : impl_(std::make_unique<Impl>(engine, plan, model, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(std::move(engines), plan, model, std::move(options))) {}
 
 Server::~Server() { drain(std::chrono::seconds(0)); }
 
@@ -366,10 +371,10 @@ bool Server::drain(std::chrono::duration<double> at_most, const std::function<bo
     impl_->readers.join();  // what was asked before is accepted
     const Clock::time_point end =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(at_most);
-    bool all = impl_->engine.drain(kDrainStep * 0);
-    while (!all && Clock::now() < end && !gives_up()) all = impl_->engine.drain(kDrainStep);
+    bool all = impl_->engines.drain(kDrainStep * 0);
+    while (!all && Clock::now() < end && !gives_up()) all = impl_->engines.drain(kDrainStep);
     // Whoever waits still is told; then no event holds a reply.
-    impl_->engine.shutdown();
+    impl_->engines.shutdown();
     impl_->http->stop();
     return all;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model behind OpenAI's interface. In: an engine and the model's tokenizer and template. Out: its
-// routes over HTTP, each named in README.md beside this file.
-// Invariants: a request whose client leaves is cancelled. No request takes the server down. /health
-// and /metrics never wait for a prompt that is read or a pass that runs.
+// A model behind OpenAI's interface. In: the engines of its replicas and the model's tokenizer and
+// template. Out: its routes over HTTP, each named in README.md beside this file. Invariants: a
+// request whose client leaves is cancelled. No request takes the server down. /health and /metrics
+// never wait for a prompt that is read or a pass that runs.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/engine/engine.h"
+#include "runtime/engine/engine_group.h"
 #include "tools/serve/api_calls.h"
 #include "tools/serve/http_server.h"
 
@@ -31,8 +31,9 @@ struct ServerOptions {
 
 class Server {
 public:
-    // All must outlive it. UserError where the port cannot be had.
-    Server(runtime::Engine& engine, const planner::Plan& plan, const ServedModel& model,
+    // All must outlive it; an engine for each of the plan's replicas, in their order. UserError
+    // where the port cannot be had.
+    Server(runtime::EngineGroup engines, const planner::Plan& plan, const ServedModel& model,
            ServerOptions options);
     ~Server();  // drain(0 s)
     Server(const Server&) = delete;
@@ -41,7 +42,7 @@ public:
     uint16_t port() const;
 
     // Takes no more requests, waits for those that there are, at most so long and while `gives_up`
-    // is not true, cancels the rest, and ends the engine. False where some were cancelled.
+    // is not true, cancels the rest, and ends the engines. False where some were cancelled.
     bool drain(
         std::chrono::duration<double> at_most,
         const std::function<bool()>& gives_up = [] { return false; });

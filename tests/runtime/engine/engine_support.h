@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "runtime/engine/engine.h"
@@ -21,6 +22,13 @@ struct PoolSizes {
     int64_t batch = 4, context = 64, chunk = 16, kv_tokens = 0;
 };
 planner::Plan plan_of_sizes(const PoolSizes& sizes);
+
+inline runtime::EngineRequest simple(std::vector<int32_t> prompt, int64_t max_new_tokens) {
+    runtime::EngineRequest request;
+    request.prompt = std::move(prompt);
+    request.max_new_tokens = max_new_tokens;
+    return request;
+}
 
 // A row of logits for what a row of a pass sees.
 std::vector<float> fake_logits(uint64_t output);

@@ -17,13 +17,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-EngineRequest simple(std::vector<int32_t> prompt, int64_t max_new_tokens) {
-    EngineRequest request;
-    request.prompt = std::move(prompt);
-    request.max_new_tokens = max_new_tokens;
-    return request;
-}
-
 SamplingOptions random_sampling(std::mt19937& random) {
     SamplingOptions options;
     if (random() % 2 == 0) return options;

@@ -65,6 +65,28 @@ TEST_CASE("a served model says what cleave run says, whole and in a stream, on a
     }
 }
 
+TEST_CASE("clients at once share a plan's replicas, and have the texts of one",
+          "[tools][serve][replicas]") {
+    const ServeProcess server("host[0-2]",
+                              {"--batch", "6", "--objective", "throughput", "--replicas", "3"});
+    std::vector<std::future<Json>> together;
+    for (int i = 0; i < 12; ++i)
+        together.push_back(std::async(std::launch::async, [&server, i] {
+            return server.post("/v1/completions", greedy(fmt::format("Number {} was", i), 40));
+        }));
+    std::vector<Json> texts;
+    for (std::future<Json>& one : together) texts.push_back(one.get()["choices"][0]["text"]);
+    for (int i = 0; i < 12; i += 5)
+        CHECK(texts[static_cast<size_t>(i)] == text_of_run(fmt::format("Number {} was", i), 40));
+    CHECK(server.get("/health") == Json({{"status", "ok"}, {"replicas", 3}, {"alive", 3}}));
+    CHECK(server.metric("generation_tokens_total") == 12 * 40);
+    CHECK(server.metric("admission_rejections_total") == 0);
+    const std::string metrics = HttpClient(server.port()).get("/metrics").body;
+    for (const char* one : {R"(device="host[0]"} 0.)", R"(device="host[1]"} 0.)",
+                            R"(device="host[2]"} 0.)", R"(replica="2",stage="0")"})
+        CHECK_THAT(metrics, Contains(one));
+}
+
 TEST_CASE("clients at once have the texts that each has alone", "[tools][serve]") {
     const ServeProcess server("host", {"--batch", "4"});
     std::vector<Json> bodies;
