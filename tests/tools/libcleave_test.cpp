@@ -195,11 +195,17 @@ TEST_CASE("the Python package runs many requests at once, each as it is alone", 
         "/models/bundled' --input-ids 1,40,7 --max-new-tokens 12 --ignore-eos --devices host "
         "--json 2>/dev/null");
     const auto ids = nlohmann::json::parse(out)["token_ids"].get<std::vector<int>>();
+    test::TemporaryFolder folder;
+    const std::string plan = (folder.path() / "replicas.plan").string();
+    succeeds("'" CLEAVE_BUILD_DIR "/bin/cleave' plan '" CLEAVE_SOURCE_DIR
+             "/models/bundled' --devices 'host[0-1]' --objective throughput --replicas 2 --batch 4 "
+             "--context 256 -o '" +
+             plan + "' 2>/dev/null");
     CHECK(succeeds("cd / && env PYTHONDONTWRITEBYTECODE=1 CLEAVE_LIBRARY='" CLEAVE_BUILD_DIR
                    "/lib/libcleave_engine.so' PYTHONPATH='" CLEAVE_SOURCE_DIR "/tools/python' '" +
                    std::string(python) +
                    "' '" CLEAVE_SOURCE_DIR "/tests/tools/python_engine.py' '" CLEAVE_SOURCE_DIR
                    "' " +
-                   fmt::format("{}", fmt::join(ids, ",")))
+                   fmt::format("{} '{}'", fmt::join(ids, ","), plan))
               .empty());
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""usage: python_engine.py SOURCE_ROOT IDS: the package's Engine on the bundled model. IDS: what `cleave run` continues
-1,40,7 with. Exits 1 with what does not hold."""
+"""usage: python_engine.py SOURCE_ROOT IDS PLAN: the package's Engine on the bundled model. IDS: what `cleave run`
+continues 1,40,7 with. PLAN: a plan of the model on two replicas. Exits 1 with what does not hold."""
 
 import json
 import pathlib
@@ -104,6 +104,19 @@ def model_files():
             expect(given == expected["new_tokens"], f"{path} writes {given}")
 
 
+def replicas(plan):
+    """Requests go to both replicas of a plan, and have the tokens of one."""
+    with cleave.Engine(plan) as engine:
+        asked = [engine.generate([1, 40, 7], max_new_tokens=len(alone), ignore_eos=True) for _ in range(6)]
+        expect([request.result()[0].tokens for request in asked] == [alone] * 6, "replicas have the tokens of one")
+        statistics = engine.statistics
+        expect(statistics["accepted"] == 6 and statistics["blocks_held"] == 0, "replicas are counted together")
+        last = engine.generate([1, 40, 7], max_new_tokens=100, ignore_eos=True)
+        last.cancel()
+        expect(last.result()[0].finish == "cancelled", "a request is cancelled where it is")
+        expect(engine.drain(60), "all requests of all replicas end")
+
+
 def main():
     graph = cleave.Graph.load(root / "models" / "bundled")
     plan = cleave.Plan(graph, cleave.Machine("host[0-1]"), pipeline_stages=2, batch=4, context=256, prefill_chunk=32)
@@ -125,6 +138,7 @@ def main():
         raises(cleave.Error, "takes no more requests", lambda: engine.generate([1]))
     reproducible(plan)
     model_files()
+    replicas(cleave.Plan.load(sys.argv[3]))
     for failure in failures:
         print("does not hold:", failure)
     return 1 if failures else 0

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of tools/libcleave/include/cleave_engine.h.
-#include "runtime/engine/engine.h"
+#include "runtime/engine/engine_group.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <vector>
 
+#include "planner/plan/plan_queries.h"
+#include "runtime/base/thread_team.h"
 #include "runtime/engine/pass_runner.h"
 #include "runtime/text/companions.h"
 #include "runtime/text/generation_config.h"
@@ -18,14 +22,15 @@ using namespace cleave::c_api;
 
 namespace runtime = cleave::runtime;
 
-// In the order of construction: the engine ends before what it uses.
+// In the order of construction: engines end before what they use. One for each replica of a plan.
 struct cleave_engine {
-    planner::Plan plan;
+    std::vector<planner::Plan> plans;
     std::unique_ptr<runtime::Tokenizer> tokenizer;
     std::vector<int32_t> eos_ids;
-    std::unique_ptr<runtime::Session> session;
-    std::unique_ptr<runtime::SessionRunner> runner;
-    std::unique_ptr<runtime::Engine> engine;
+    std::vector<std::unique_ptr<runtime::Session>> sessions;
+    std::vector<std::unique_ptr<runtime::SessionRunner>> runners;
+    std::vector<std::unique_ptr<runtime::Engine>> engines;
+    std::optional<runtime::EngineGroup> group;
 };
 
 namespace {
@@ -142,6 +147,31 @@ void call(cleave_event_callback callback, void* user, const runtime::EngineEvent
     callback(user, &c);
 }
 
+// Replicas run at once, and share the threads.
+void open_engines(const planner::Plan& all, cleave_engine_options given, cleave_engine& made) {
+    if (const int64_t replicas = all.num_replicas(); replicas > 1) {
+        const int64_t threads = given.threads > 0 ? given.threads : runtime::available_cores();
+        given.threads = static_cast<int32_t>(std::max<int64_t>(1, threads / replicas));
+    }
+    for (int64_t r = 0; r < all.num_replicas(); ++r)
+        made.plans.push_back(planner::replica_plan(all, r));
+    runtime::SessionOptions options;
+    options.threads = given.threads;
+    options.compile.reproducible = given.reproducible != 0;
+    for (planner::Plan& plan : made.plans) {
+        made.sessions.push_back(std::make_unique<runtime::Session>(plan, options));
+        made.runners.push_back(std::make_unique<runtime::SessionRunner>(*made.sessions.back()));
+    }
+    std::vector<runtime::Engine*> engines;
+    for (size_t r = 0; r < made.plans.size(); ++r) {
+        made.engines.push_back(
+            std::make_unique<runtime::Engine>(made.plans[r], *made.runners[r], made.tokenizer.get(),
+                                              options_from(given, made.plans[r])));
+        engines.push_back(made.engines.back().get());
+    }
+    made.group.emplace(engines);
+}
+
 cleave_status status_of(runtime::Refusal refusal) {
     switch (refusal) {
         case runtime::Refusal::kNone: return CLEAVE_OK;
@@ -163,27 +193,20 @@ cleave_status cleave_engine_new(const cleave_plan* plan, const cleave_engine_opt
         needed(out, "out") = nullptr;
         const cleave_engine_options given = options_of(options, "cleave_engine_options");
         auto made = std::make_unique<cleave_engine>();
-        made->plan = needed(plan, "plan").plan;
-        const fs::path path = made->plan.graph.path;
+        const planner::Plan& all = needed(plan, "plan").plan;
+        const fs::path path = all.graph.path;
         if (path.empty())
             throw UserError(
                 "{}: a plan without a model's file has no weights to run; make it from a model's "
                 "file or folder",
-                made->plan.graph.name);
+                all.graph.name);
         const fs::path folder = runtime::place_of_companions(path);
         made->tokenizer = find_tokenizer(given.tokenizer, folder);
         made->eos_ids =
             runtime::stop_ids(runtime::load_generation_config(folder), made->tokenizer.get());
-        std::erase_if(made->eos_ids, [&](int32_t id) {
-            return id < 0 || id >= made->plan.graph.config.vocab_size;
-        });
-        runtime::SessionOptions session;
-        session.threads = given.threads;
-        session.compile.reproducible = given.reproducible != 0;
-        made->session = std::make_unique<runtime::Session>(made->plan, session);
-        made->runner = std::make_unique<runtime::SessionRunner>(*made->session);
-        made->engine = std::make_unique<runtime::Engine>(
-            made->plan, *made->runner, made->tokenizer.get(), options_from(given, made->plan));
+        std::erase_if(made->eos_ids,
+                      [&](int32_t id) { return id < 0 || id >= all.graph.config.vocab_size; });
+        open_engines(all, given, *made);
         *out = made.release();
     });
 }
@@ -192,7 +215,7 @@ void cleave_engine_free(cleave_engine* engine) { delete engine; }
 
 cleave_status cleave_engine_runs_alone(const cleave_engine* engine, const char** why) {
     return guard(
-        [&] { needed(why, "why") = needed(engine, "engine").engine->runs_alone().c_str(); });
+        [&] { needed(why, "why") = needed(engine, "engine").group->runs_alone().c_str(); });
 }
 
 cleave_status cleave_engine_add(cleave_engine* engine, const cleave_request* what,
@@ -203,7 +226,7 @@ cleave_status cleave_engine_add(cleave_engine* engine, const cleave_request* wha
         if (!callback) throw ArgumentError("callback is NULL");
         needed(what, "what");
         const cleave_request given = options_of(what, "cleave_request");
-        runtime::EngineAdmission admission = e.engine->add(
+        runtime::EngineAdmission admission = e.group->add(
             request_from(e, given),
             [callback, user](const runtime::EngineEvent& event) { call(callback, user, event); });
         status = status_of(admission.refusal);
@@ -214,12 +237,12 @@ cleave_status cleave_engine_add(cleave_engine* engine, const cleave_request* wha
 }
 
 cleave_status cleave_engine_cancel(cleave_engine* engine, int64_t request) {
-    return guard([&] { engine_of(engine).engine->cancel(request); });
+    return guard([&] { engine_of(engine).group->cancel(request); });
 }
 
 cleave_status cleave_engine_drain(cleave_engine* engine, double seconds, int32_t* all_ended) {
     return guard([&] {
-        const bool ended = engine_of(engine).engine->drain(std::chrono::duration<double>(seconds));
+        const bool ended = engine_of(engine).group->drain(std::chrono::duration<double>(seconds));
         if (all_ended) *all_ended = ended;
     });
 }
@@ -227,7 +250,7 @@ cleave_status cleave_engine_drain(cleave_engine* engine, double seconds, int32_t
 cleave_status cleave_engine_get_statistics(const cleave_engine* engine,
                                            cleave_engine_statistics* out) {
     return guard([&] {
-        const runtime::Engine& e = *needed(engine, "engine").engine;
+        const runtime::EngineGroup& e = *needed(engine, "engine").group;
         const runtime::EngineStatistics s = e.statistics();
         const auto finished = [&](runtime::FinishReason reason) {
             return s.finished[static_cast<size_t>(reason)];
@@ -236,7 +259,7 @@ cleave_status cleave_engine_get_statistics(const cleave_engine* engine,
         known.requests = s.requests;
         known.waiting = s.scheduler.waiting;
         known.running = s.scheduler.running;
-        known.blocks = e.limits().num_blocks - 1;
+        known.blocks = static_cast<int64_t>(e.size()) * (e.limits().num_blocks - 1);
         known.blocks_free = s.scheduler.blocks_free;
         known.blocks_held = s.scheduler.blocks_held;
         known.blocks_cached = s.scheduler.blocks_cached;

@@ -4,7 +4,8 @@
  *
  * What cleave.h says of statuses, handles, structs and strings holds here. Threads: the functions
  * of one engine may be called by any threads at once, but for cleave_engine_free. Events come on
- * the engine's own thread.
+ * the engine's own thread; of a plan with replicas on that of the replica which has the request, so
+ * that events of two requests may come at once.
  */
 #pragma once
 
@@ -28,7 +29,7 @@ enum {
 typedef struct cleave_engine_options {
     size_t struct_size;
     const char* tokenizer; /* a file or folder; NULL: beside the model, "": none */
-    int32_t threads;       /* of all host devices together; 0: one a core */
+    int32_t threads;       /* of all host devices together, in all replicas; 0: one a core */
     int32_t overcommit;    /* 1: requests start without room for their last token, and the latest
                               waits again where the KV pool is full; 0: each has room to its end */
     int32_t no_prefix_sharing;
@@ -40,7 +41,8 @@ typedef struct cleave_engine_options {
                              of up to 8 tokens are slower */
 } cleave_engine_options;
 
-/* Opens the plan's devices, compiles its kernels and loads its weights. The plan is copied.
+/* Opens the plan's devices, of all its replicas, compiles its kernels and loads its weights. A
+ * request goes to the replica with the fewest. The plan is copied.
  * `options` may be NULL. */
 CLEAVE_API cleave_status cleave_engine_new(const cleave_plan* plan,
                                            const cleave_engine_options* options,
