@@ -17,6 +17,7 @@
 #include "planner/search/explain.h"
 #include "planner/search/fleet.h"
 #include "planner/search/lower_bound.h"
+#include "planner/search/makes.h"
 #include "planner/search/nearest.h"
 #include "planner/search/refine.h"
 #include "planner/search/replicas.h"
@@ -205,9 +206,9 @@ std::optional<Found> plan_best_users(const PlanOptions& options,
 // The best plan of many users: over each division of the machine into alike parts, the users of a
 // part in a plan of the first one. Nothing where none fits and keeps the limits, or, where it
 // `must`, the UserError that says so.
-std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
-                                  const Workload& workload, const PlanOptions& options, bool must,
-                                  const Passes& pass, bool enumerate) {
+std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const Workload& workload,
+                               const PlanOptions& options, bool must, const Passes& pass,
+                               bool enumerate) {
     const int64_t most = options.most_users ? INT64_MAX : workload.batch;
     const std::vector<Division> all =
         pass("divide", [&] { return divisions(machine, options, most); });
@@ -263,6 +264,25 @@ std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
     return std::move(best->plan);
 }
 
+// As plan_alike, and replicas of several makes where those are clearly faster.
+std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
+                                  const Workload& workload, const PlanOptions& options, bool must,
+                                  const Passes& pass, bool enumerate) {
+    const auto plan_on = [&](const Machine& part, int64_t users, bool needed) {
+        Workload share = workload;
+        share.batch = users;
+        return plan_alike(model, part, share, options, needed, pass, enumerate);
+    };
+    std::optional<Plan> best = plan_on(machine, workload.batch, must);
+    if (!best || !may_have_makes(machine, options)) return best;
+    std::optional<Plan> makes = pass("makes", [&] {
+        return plan_makes(machine, *best, workload.batch, [&](const Machine& part, int64_t users) {
+            return plan_on(part, users, false);
+        });
+    });
+    return makes ? std::move(makes) : std::move(best);
+}
+
 }  // namespace
 
 Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload& given,
@@ -298,10 +318,13 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
     if (control.shapes_beside && (options.tensor_parallel > 0 || options.pipeline_stages > 0))
         pass("shapes_beside", plan, [&] { shapes_beside(analysis, plan); });
     if (given.kv_tokens == Workload::kAllThatIsLeft)
-        pass("fill_kv_pool", plan, [&] { fill_kv_pool(plan); });
+        pass("fill_kv_pool", plan, [&] {
+            fill_kv_pool(plan);
+            for (Plan& other : plan.others) fill_kv_pool(other);
+        });
     pass("lower_bound", plan, [&] {
         Workload workload = plan.workload;
-        workload.batch = std::max(given.batch, plan.prediction.serving.users);
+        workload.batch = std::max(given.batch, served_users(plan));
         plan.prediction.lower_bound_ns =
             lower_bound_ns(analysis, fleet ? fleet->machine : machine, workload, options.objective);
     });

@@ -10,7 +10,9 @@
 #include "planner/ask/figures.h"
 #include "planner/machine/build_machine.h"
 #include "planner/machine/device_names.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
+#include "planner/plan/used_devices.h"
 #include "planner/planner.h"
 
 namespace cleave::planner {
@@ -100,10 +102,11 @@ void add_like(Machine& machine, DeviceId like, const DeviceSpec& spec) {
 
 Case case_of(const Plan& plan) {
     Case asked{plan.graph, plan.machine, plan.workload, plan.options};
-    if (plan.copies.empty()) return asked;
+    if (plan.num_replicas() == 1) return asked;
     std::string others;
-    for (const Machine& copy : plan.copies)
-        for (const DeviceInfo& d : copy.devices) others += (others.empty() ? "" : ",") + d.name;
+    for (int64_t r = 1; r < plan.num_replicas(); ++r)
+        for (const DeviceInfo& d : replica_machine(plan, r).devices)
+            others += (others.empty() ? "" : ",") + d.name;
     std::optional<Machine> whole = of_catalogue(specs_of(plan.machine, others), plan.machine);
     if (!whole)
         throw UserError(
@@ -112,7 +115,7 @@ Case case_of(const Plan& plan) {
             plan.num_replicas());
     asked.machine = std::move(*whole);
     if (plan.prediction.serving.users > 0 && !plan.options.most_users)
-        asked.workload.batch = plan.prediction.serving.users;
+        asked.workload.batch = served_users(plan);
     return asked;
 }
 

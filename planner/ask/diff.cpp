@@ -11,6 +11,7 @@
 #include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
+#include "planner/plan/used_devices.h"
 
 namespace cleave::planner {
 namespace {
@@ -53,7 +54,7 @@ private:
         add("KV tokens", pool(a), pool(b));
         add("compute", std::string(compute_mode_name(a.compute.value_or(ComputeMode::kExact))),
             std::string(compute_mode_name(b.compute.value_or(ComputeMode::kExact))));
-        add("users", a_.prediction.serving.users, b_.prediction.serving.users);
+        add("users", served_users(a_), served_users(b_));
     }
 
     void options() {
@@ -79,17 +80,9 @@ private:
 
     static std::map<std::string, const DeviceInfo*> by_name(const Plan& plan) {
         std::map<std::string, const DeviceInfo*> devices;
-        for (const DeviceInfo& d : plan.machine.devices) devices[d.name] = &d;
-        for (const Machine& copy : plan.copies)
-            for (const DeviceInfo& d : copy.devices) devices[d.name] = &d;
+        for (int64_t r = 0; r < plan.num_replicas(); ++r)
+            for (const DeviceInfo& d : replica_machine(plan, r).devices) devices[d.name] = &d;
         return devices;
-    }
-    static std::vector<std::string> names(const Plan& plan) {
-        std::vector<std::string> all;
-        for (const DeviceInfo& d : plan.machine.devices) all.push_back(d.name);
-        for (const Machine& copy : plan.copies)
-            for (const DeviceInfo& d : copy.devices) all.push_back(d.name);
-        return all;
     }
 
     void devices() {
@@ -98,8 +91,8 @@ private:
             return fmt::format("{} of memory, {}/s", bytes_text(d.memory_bytes),
                                bytes_text(d.memory_bandwidth));
         };
-        add("devices", folded_names(names(a_)), folded_names(names(b_)));
-        for (const std::string& name : names(a_))
+        add("devices", folded_names(all_device_names(a_)), folded_names(all_device_names(b_)));
+        for (const std::string& name : all_device_names(a_))
             if (b.contains(name)) add(name, facts(*a.at(name)), facts(*b.at(name)));
     }
 

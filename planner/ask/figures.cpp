@@ -111,8 +111,13 @@ std::string shape_of(const Plan& plan) {
     for (const Stage& stage : plan.stages)
         placement.stages.push_back({.devices = stage.devices, .shares = {}});
     const std::string shape = placement.stages.empty() ? "nothing" : shape_name(placement);
-    return plan.copies.empty() ? shape
-                               : fmt::format("{} replicas of {}", plan.num_replicas(), shape);
+    if (plan.num_replicas() == 1) return shape;
+    std::string text = plan.copies.empty()
+                           ? "a replica of " + shape
+                           : fmt::format("{} replicas of {}", plan.num_alike(), shape);
+    for (const Plan& other : plan.others)
+        text += (other.copies.empty() ? " and one of " : " and ") + shape_of(other);
+    return text;
 }
 
 TimeParts time_parts(const Plan& plan, bool is_prefill) {
@@ -180,14 +185,16 @@ Figures figures_of(const Plan& plan) {
     f.shape = shape_of(plan);
     f.replicas = plan.num_replicas();
     const std::vector<DeviceId> used = used_devices(plan);
-    f.devices = f.replicas * std::ssize(used);
-    f.given = f.replicas * std::ssize(plan.machine.devices);
+    for (const Plan* make : makes_of(plan)) {
+        f.devices += make->num_alike() * std::ssize(used_devices(*make));
+        f.given += make->num_alike() * std::ssize(make->machine.devices);
+    }
     const Prediction& p = plan.prediction;
     f.decode_ns = p.decode_ns_per_token;
     f.prefill_ns = p.prefill_ns;
     f.objective_ns = p.objective_ns;
     f.tokens_per_second = tokens_per_second(plan);
-    f.users = p.serving.users;
+    f.users = served_users(plan);
     f.ttft_ns = p.serving.ttft_ns;
     f.tpot_ns = p.serving.tpot_ns;
     int64_t least = INT64_MAX;
@@ -206,6 +213,12 @@ Figures figures_of(const Plan& plan) {
     f.price_micros = price_micros_per_hour(plan);
     f.cost_per_million = cost_per_million_tokens(plan);
     f.room = room_of(plan);
+    for (const Plan* make : makes_of(plan)) {
+        const Room room = make == &plan ? f.room : room_of(*make);
+        f.sequences += make->num_alike() * room.max_sequences;
+        f.kv_tokens += make->num_alike() * room.kv_tokens;
+        f.kv_tokens_now += make->num_alike() * room.kv_tokens_now;
+    }
     const auto name = [&](DeviceId id) {
         return id.valid() ? plan.machine.device(id).name : std::string();
     };

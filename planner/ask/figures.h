@@ -67,8 +67,9 @@ struct Figures {
     int64_t replicas = 1;
     int64_t price_micros = 0;     // of those devices an hour; 0: not all have prices
     double cost_per_million = 0;  // tokens, at that price
-    Room room;                    // of one replica
-    std::string sequences_bound, context_bound, kv_bound;  // names of its devices, or empty
+    Room room;                    // of one replica, the first
+    int64_t sequences = 0, kv_tokens = 0, kv_tokens_now = 0;  // room of all replicas together
+    std::string sequences_bound, context_bound, kv_bound;     // names of its devices, or empty
 };
 Figures figures_of(const Plan& plan);
 

@@ -14,6 +14,7 @@
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "planner/plan/used_devices.h"
+#include "runtime/base/errors.h"
 
 namespace cleave::planner {
 namespace {
@@ -180,6 +181,11 @@ std::string next_device(const Machine& machine, DeviceId like) {
 }
 
 LimitsAnswer limits(const Plan& plan) {
+    if (!plan.others.empty())
+        throw UserError(
+            "the plan's {} replicas are not alike, and each has limits of its own; ask for the "
+            "devices of each by themselves, or give $replicas 1",
+            plan.num_replicas());
     LimitsAnswer a;
     a.now = figures_of(plan);
     const Room& room = a.now.room;

@@ -38,6 +38,7 @@ struct LimitsAnswer {
     std::string no_device;          // why one more device is not among `further`
 };
 
+// UserError for a plan with replicas of several makes.
 LimitsAnswer limits(const Plan& plan);
 
 // The name of a further device like that one: "sim:h100[8]". Empty where more of its kind hold no

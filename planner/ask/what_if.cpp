@@ -10,8 +10,7 @@ namespace cleave::planner {
 namespace {
 
 std::string room_text(const Plan& plan, const Figures& f) {
-    return fmt::format("{} sequences of {}", f.room.max_sequences * f.replicas,
-                       plan.workload.context);
+    return fmt::format("{} sequences of {}", f.sequences, plan.workload.context);
 }
 
 std::string rates_text(const Figures& a, const Figures& b) {

@@ -56,9 +56,10 @@ bool force_shape(const std::string& what, PlanOptions& options) {
 
 std::set<std::string> names_in_use(const Plan& plan) {
     std::set<std::string> used;
-    for (int64_t replica = 0; replica < plan.num_replicas(); ++replica)
-        for (DeviceId d : used_devices(plan))
-            used.insert(replica_machine(plan, replica).device(d).name);
+    for (const Plan* make : makes_of(plan))
+        for (int64_t replica = 0; replica < make->num_alike(); ++replica)
+            for (DeviceId d : used_devices(*make))
+                used.insert(replica_machine(*make, replica).device(d).name);
     return used;
 }
 
@@ -90,7 +91,9 @@ bool has_shape(const Plan& plan, const PlanOptions& forced, const PlanOptions& b
     const auto width = static_cast<int>(plan.stages.front().devices.size());
     const bool regular = std::ranges::all_of(
         plan.stages, [&](const Stage& s) { return static_cast<int>(s.devices.size()) == width; });
+    const bool forces = forced.tensor_parallel > 0 || forced.pipeline_stages > 0;
     const bool shape =
+        (!forces || plan.others.empty()) &&
         (forced.tensor_parallel == 0 || (regular && forced.tensor_parallel == width)) &&
         (forced.pipeline_stages == 0 || forced.pipeline_stages == std::ssize(plan.stages));
     const bool replicas =

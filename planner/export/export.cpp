@@ -87,7 +87,12 @@ ExportResult export_plan(const Exporter& exporter, const Plan& plan) {
         result.not_expressed.push_back(fmt::format(
             "The plan has {} replicas that are alike, and this is the first: run it once more for "
             "the devices of each other one.",
-            plan.num_replicas()));
+            plan.num_alike()));
+    if (!plan.others.empty() && !exporter.replicas)
+        result.not_expressed.push_back(fmt::format(
+            "Of the plan's {} replicas, {} on other devices are of another make: plan for those "
+            "devices by themselves, and export that.",
+            plan.num_replicas(), plan.num_replicas() - plan.num_alike()));
     if (plan.workload.compute == ComputeMode::kFast)
         result.not_expressed.push_back(
             "The plan computes fast, with rounded activations on hosts; what runs the export has "

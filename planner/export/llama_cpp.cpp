@@ -17,6 +17,7 @@
 #include "planner/export/layers.h"
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -192,13 +193,14 @@ Flags server_flags(const Plan& plan) {
 
 ExportResult export_llama_cpp(const Plan& plan) {
     Flags flags = server_flags(plan);
-    const bool several = !plan.copies.empty();
-    for (const Machine& copy : plan.copies)
-        if (copy.devices[0].host != plan.machine.devices[0].host)
+    const bool several = plan.num_replicas() > 1;
+    for (int64_t r = 1; r < plan.num_replicas(); ++r)
+        if (const DeviceInfo& device = replica_machine(plan, r).devices[0];
+            device.host != plan.machine.devices[0].host)
             throw UserError(
                 "llama.cpp: {} is on another host than {}, and one serve.sh starts the servers of "
                 "one; plan for a host's devices and run it on each",
-                copy.devices[0].name, plan.machine.devices[0].name);
+                device.name, plan.machine.devices[0].name);
     std::string script =
         several ? fmt::format(
                       "#!/bin/sh\n# usage: sh serve.sh MODEL.gguf [FLAG...]; {} servers, on the "

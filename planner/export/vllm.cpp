@@ -78,6 +78,11 @@ std::string kv_flags(const Plan& plan) {
 }  // namespace
 
 ExportResult export_vllm(const Plan& plan) {
+    if (!plan.others.empty())
+        throw UserError(
+            "vllm: the plan's {} replicas are not alike, and one vllm serve has those that are; "
+            "plan for the devices of each make by themselves",
+            plan.num_replicas());
     const std::vector<int> layers = whole_layers_per_stage(plan, kVllm);
     const std::vector<DeviceId> devices = devices_in_stage_order(plan, kVllm);
     const VendorFacts& vendor = only_gpus(plan, devices, kVllm);

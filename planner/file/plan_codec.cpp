@@ -252,10 +252,22 @@ FIELDS_AS(put_fields, take_fields, Plan, Plan, graph_digest, graph, machine, wor
 void put(const Plan& p, pb::Plan* out) {
     put_fields(p, out);
     out->set_kv_pool_blocks(p.kv_pool.num_blocks);
+    for (const Plan& other : p.others) {
+        pb::Plan* made = out->add_others();
+        put(other, made);
+        made->clear_graph();
+    }
 }
 void take(const pb::Plan& in, Plan& p) {
     take_fields(in, p);
     p.kv_pool.num_blocks = in.kv_pool_blocks();
+    for (const pb::Plan& other : in.others()) {
+        if (!other.others().empty())
+            throw UserError("a replica of another make has replicas of other makes");
+        Plan& made = p.others.emplace_back();
+        take(other, made);
+        made.graph = p.graph;
+    }
 }
 
 }  // namespace cleave::planner::codec

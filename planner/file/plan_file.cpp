@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "planner/file/plan_codec.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/verify/report.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
@@ -86,7 +87,7 @@ Plan parse_plan(const std::string& bytes, const std::string& origin) {
     }
     // Every index may be used after this; whether the plan is sound is for verify_plan to say.
     verify::Report report;
-    verify::check_indices(plan, report);
+    for (const Plan* make : makes_of(plan)) verify::check_indices(*make, report);
     if (report.size() > 0) {
         std::vector<Violation> found = report.take();
         throw UserError("{}: the plan is damaged: {}: {}; {}", origin, found[0].rule,

@@ -389,7 +389,12 @@ struct PlanBody {
 struct Plan : PlanRequest, PlanBody {
     static constexpr int kFormatVersion = 3;
 
-    int64_t num_replicas() const { return 1 + static_cast<int64_t>(copies.size()); }
+    // Replicas of other makes: plans of the same model on other devices, each with its own copies,
+    // number of sequences and users. None of them has others.
+    std::vector<Plan> others;
+
+    int64_t num_alike() const { return 1 + static_cast<int64_t>(copies.size()); }
+    int64_t num_replicas() const;  // the first one, its copies, then those of `others`
 };
 
 std::string_view kernel_kind_name(KernelKind kind);

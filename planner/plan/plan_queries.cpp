@@ -387,10 +387,43 @@ std::string head_split(const Plan& plan) {
                                      kv_heads, held));
 }
 
+int64_t Plan::num_replicas() const {
+    int64_t all = num_alike();
+    for (const Plan& other : others) all += other.num_alike();
+    return all;
+}
+
+std::vector<const Plan*> makes_of(const Plan& plan) {
+    std::vector<const Plan*> makes{&plan};
+    for (const Plan& other : plan.others) makes.push_back(&other);
+    return makes;
+}
+
+int64_t served_users(const Plan& plan) {
+    int64_t users = 0;
+    for (const Plan* make : makes_of(plan)) users += make->prediction.serving.users;
+    return users;
+}
+
+int64_t sequences_at_once(const Plan& plan) {
+    int64_t all = 0;
+    for (const Plan* make : makes_of(plan)) all += make->num_alike() * make->workload.batch;
+    return all;
+}
+
 Plan replica_plan(const Plan& plan, int64_t replica) {
-    const int64_t replicas = plan.num_replicas();
-    CLEAVE_CHECK(replica >= 0 && replica < replicas) << "replica " << replica << " of " << replicas;
+    CLEAVE_CHECK(replica >= 0 && replica < plan.num_replicas())
+        << "replica " << replica << " of " << plan.num_replicas();
+    const int64_t replicas = plan.num_alike();
+    if (replica >= replicas) {
+        replica -= replicas;
+        for (const Plan& other : plan.others) {
+            if (replica < other.num_alike()) return replica_plan(other, replica);
+            replica -= other.num_alike();
+        }
+    }
     Plan one = plan;
+    one.others.clear();
     if (replica > 0) one.machine = replica_machine(plan, replica);
     for (DeviceMemory& m : one.memory) {
         m.capacity = one.machine.device(m.device).memory_bytes;
@@ -404,28 +437,31 @@ Plan replica_plan(const Plan& plan, int64_t replica) {
 }
 
 void demand_one_replica(const Plan& plan, std::string_view what) {
-    if (plan.copies.empty()) return;
+    if (plan.num_replicas() == 1) return;
     throw UserError("{} one replica, and the plan has {}; plan with $replicas 1", what,
                     plan.num_replicas());
 }
 
 double tokens_per_second(const Plan& plan) {
     const Serving& s = plan.prediction.serving;
-    if (s.users > 0 && s.tpot_ns > 0)
-        return 1e9 * static_cast<double>(s.users) / static_cast<double>(s.tpot_ns);
+    if (s.users > 0 && s.tpot_ns > 0) {
+        double all = 1e9 * static_cast<double>(s.users) / static_cast<double>(s.tpot_ns);
+        for (const Plan& other : plan.others) all += tokens_per_second(other);
+        return all;
+    }
     double ns = static_cast<double>(plan.prediction.decode_ns_per_token);
     return ns > 0 ? 1e9 * static_cast<double>(plan.workload.batch) / ns : 0.0;
 }
 
 int64_t price_micros_per_hour(const Plan& plan) {
-    const std::vector<DeviceId> used = used_devices(plan);
     int64_t sum = 0;
-    for (int64_t replica = 0; replica < plan.num_replicas(); ++replica)
-        for (DeviceId d : used) {
-            const int64_t price = replica_machine(plan, replica).device(d).price_micros;
-            if (price == 0) return 0;
-            sum += price;
-        }
+    for (const Plan* make : makes_of(plan))
+        for (int64_t replica = 0; replica < make->num_alike(); ++replica)
+            for (DeviceId d : used_devices(*make)) {
+                const int64_t price = replica_machine(*make, replica).device(d).price_micros;
+                if (price == 0) return 0;
+                sum += price;
+            }
     return sum;
 }
 
@@ -438,7 +474,11 @@ double cost_per_million_tokens(const Plan& plan) {
 double gap(const Plan& plan) {
     const Prediction& p = plan.prediction;
     if (p.lower_bound_ns <= 0) return 0.0;
-    return static_cast<double>(p.objective_ns) / static_cast<double>(p.lower_bound_ns) - 1.0;
+    auto ns = static_cast<double>(p.objective_ns);
+    // In which every user of all replicas has a token, on average.
+    if (const double rate = tokens_per_second(plan); !plan.others.empty() && rate > 0)
+        ns = 1e9 * static_cast<double>(served_users(plan)) / rate;
+    return ns / static_cast<double>(p.lower_bound_ns) - 1.0;
 }
 
 }  // namespace cleave::planner

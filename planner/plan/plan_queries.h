@@ -48,6 +48,15 @@ inline BufferId tokens_buffer(const Plan& plan) {
 // How many hosts the stages' devices are on.
 int64_t nodes_used(const Plan& plan);
 
+// The plan and its others, each a plan of replicas that are alike.
+std::vector<const Plan*> makes_of(const Plan& plan);
+
+// At once, of all replicas; 0: many users are not the objective.
+int64_t served_users(const Plan& plan);
+
+// Sequences of all replicas together, of which each has its slot.
+int64_t sequences_at_once(const Plan& plan);
+
 // A replica by itself: the plan on its machine, without copies, for its part of the users.
 Plan replica_plan(const Plan& plan, int64_t replica);
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/base/errors.h"
+
 namespace cleave::planner {
 
 std::vector<DeviceId> used_devices(const Plan& plan) {
@@ -21,7 +23,21 @@ std::vector<DeviceId> unused_devices(const Plan& plan) {
 }
 
 const Machine& replica_machine(const Plan& plan, int64_t replica) {
-    return replica == 0 ? plan.machine : plan.copies[static_cast<size_t>(replica - 1)];
+    if (replica == 0) return plan.machine;
+    if (replica < plan.num_alike()) return plan.copies[static_cast<size_t>(replica - 1)];
+    replica -= plan.num_alike();
+    for (const Plan& other : plan.others) {
+        if (replica < other.num_alike()) return replica_machine(other, replica);
+        replica -= other.num_alike();
+    }
+    throw InternalError("no such replica");
+}
+
+std::vector<std::string> all_device_names(const Plan& plan) {
+    std::vector<std::string> names;
+    for (int64_t r = 0; r < plan.num_replicas(); ++r)
+        for (const DeviceInfo& d : replica_machine(plan, r).devices) names.push_back(d.name);
+    return names;
 }
 
 }  // namespace cleave::planner

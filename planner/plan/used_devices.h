@@ -13,7 +13,10 @@ namespace cleave::planner {
 std::vector<DeviceId> used_devices(const Plan& plan);
 std::vector<DeviceId> unused_devices(const Plan& plan);
 
-// The same numbers name the devices of each: `replica` from 0 to num_replicas() - 1.
+// `replica` from 0 to num_replicas() - 1. The same numbers name the devices of all that are alike.
 const Machine& replica_machine(const Plan& plan, int64_t replica);
+
+// Of all replicas, one after the other: used and unused ones.
+std::vector<std::string> all_device_names(const Plan& plan);
 
 }  // namespace cleave::planner

@@ -71,35 +71,6 @@ std::vector<Devices> blocks_of(const Machine& machine, const Devices& kind, size
     return blocks;
 }
 
-// Of those devices each; what several parts use has in each the share of one. Looks at a link once.
-std::vector<Machine> parts_of(const Machine& machine, const std::vector<Devices>& members) {
-    std::vector<size_t> part(machine.devices.size(), members.size());
-    for (size_t p = 0; p < members.size(); ++p)
-        for (DeviceId d : members[p]) part[d.index()] = p;
-    std::vector<std::set<size_t>> users(machine.domains.size());
-    const auto use = [&](int domain, size_t p) {
-        if (domain >= 0 && p < members.size()) users[static_cast<size_t>(domain)].insert(p);
-    };
-    for (size_t d = 0; d < machine.devices.size(); ++d)
-        use(machine.devices[d].memory_domain, part[d]);
-    std::vector<std::vector<Link>> inner(members.size());
-    for (const Link& link : machine.links) {
-        const size_t p = part[link.from.index()];
-        if (p != part[link.to.index()] || p == members.size()) continue;
-        inner[p].push_back(link);
-        use(link.domain, p);
-    }
-    Machine shared{machine.name, machine.devices, {}, machine.domains, machine.fabric};
-    for (size_t i = 0; i < users.size(); ++i)
-        shared.domains[i].bandwidth /= std::max<int64_t>(1, std::ssize(users[i]));
-    std::vector<Machine> parts;
-    for (size_t p = 0; p < members.size(); ++p) {
-        shared.links = std::move(inner[p]);
-        parts.push_back(part_of(shared, members[p]));
-    }
-    return parts;
-}
-
 Division divide(const Machine& machine, const std::vector<Devices>& kinds, size_t count) {
     std::vector<Devices> members(count);
     for (const Devices& kind : kinds) {
@@ -142,6 +113,34 @@ std::vector<Devices> kinds_of(const Machine& machine) {
         (same == kinds.end() ? kinds.emplace_back() : *same).emplace_back(d);
     }
     return kinds;
+}
+
+std::vector<Machine> parts_of(const Machine& machine, const std::vector<Devices>& members) {
+    std::vector<size_t> part(machine.devices.size(), members.size());
+    for (size_t p = 0; p < members.size(); ++p)
+        for (DeviceId d : members[p]) part[d.index()] = p;
+    std::vector<std::set<size_t>> users(machine.domains.size());
+    const auto use = [&](int domain, size_t p) {
+        if (domain >= 0 && p < members.size()) users[static_cast<size_t>(domain)].insert(p);
+    };
+    for (size_t d = 0; d < machine.devices.size(); ++d)
+        use(machine.devices[d].memory_domain, part[d]);
+    std::vector<std::vector<Link>> inner(members.size());
+    for (const Link& link : machine.links) {
+        const size_t p = part[link.from.index()];
+        if (p != part[link.to.index()] || p == members.size()) continue;
+        inner[p].push_back(link);
+        use(link.domain, p);
+    }
+    Machine shared{machine.name, machine.devices, {}, machine.domains, machine.fabric};
+    for (size_t i = 0; i < users.size(); ++i)
+        shared.domains[i].bandwidth /= std::max<int64_t>(1, std::ssize(users[i]));
+    std::vector<Machine> parts;
+    for (size_t p = 0; p < members.size(); ++p) {
+        shared.links = std::move(inner[p]);
+        parts.push_back(part_of(shared, members[p]));
+    }
+    return parts;
 }
 
 void check_replicas(const Machine& machine, const Workload& workload, const PlanOptions& options) {

@@ -20,6 +20,10 @@ struct Division {
 // Devices of one kind, in the user's order.
 std::vector<std::vector<DeviceId>> kinds_of(const Machine& machine);
 
+// The machines of those devices each; what several of them use has in each the share of one.
+std::vector<Machine> parts_of(const Machine& machine,
+                              const std::vector<std::vector<DeviceId>>& members);
+
 // UserError for a number of replicas that the objective, the machine or the workload's users do not
 // allow, or with pins, which name devices of one.
 void check_replicas(const Machine& machine, const Workload& workload, const PlanOptions& options);

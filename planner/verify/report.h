@@ -17,8 +17,8 @@ namespace cleave::planner::verify {
 class Report {
 public:
     template <class... Args>
-    void add(const char* rule, fmt::format_string<Args...> format, Args&&... args) {
-        violations_.push_back({rule, fmt::format(format, std::forward<Args>(args)...)});
+    void add(std::string rule, fmt::format_string<Args...> format, Args&&... args) {
+        violations_.push_back({std::move(rule), fmt::format(format, std::forward<Args>(args)...)});
     }
     size_t size() const { return violations_.size(); }
     std::vector<Violation> take() { return std::move(violations_); }

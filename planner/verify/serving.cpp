@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replicas and the users that the plan's figures count. Each user needs a row of the block tables
-// and blocks for a whole context, whatever the plan was made for. Each replica's machine must carry
-// the plan of the first.
+// Replicas, alike and of other makes, and the users that the plan's figures count. Each user needs
+// a row of the block tables and blocks for a whole context, whatever the plan was made for. Each
+// replica's machine must carry the plan of the first.
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "planner/verify/report.h"
+#include "planner/verify/verify.h"
 #include "runtime/base/rounding.h"
 
 namespace cleave::planner::verify {
@@ -32,11 +33,11 @@ int64_t contexts_in_memory(const Plan& plan) {
 void check_users(const Plan& plan, Report& report) {
     const Serving& s = plan.prediction.serving;
     const int64_t held = contexts_in_memory(plan);
-    if (ceil_div(s.users, plan.num_replicas()) > held)
+    if (ceil_div(s.users, plan.num_alike()) > held)
         report.add("serving-memory",
                    "its figures count {} users on {} replicas, and each has slots and KV for {} "
                    "contexts of {} tokens",
-                   s.users, plan.num_replicas(), held, plan.workload.context);
+                   s.users, plan.num_alike(), held, plan.workload.context);
     const PlanOptions& o = plan.options;
     if ((o.max_ttft_ns > 0 && s.ttft_ns > o.max_ttft_ns) ||
         (o.max_tpot_ns > 0 && s.tpot_ns > o.max_tpot_ns))
@@ -93,17 +94,45 @@ void check_copy(const Plan& plan, const Machine& copy, size_t number, Report& re
     }
 }
 
+// Whether the replicas of both serve the same requests, in any order, with the same answers.
+bool serves_the_same(const Plan& plan, const Plan& other) {
+    const Workload &a = plan.workload, &b = other.workload;
+    return plan.graph_digest == other.graph_digest && a.context == b.context &&
+           a.prompt_tokens == b.prompt_tokens && a.all_logits == b.all_logits &&
+           a.dtype == b.dtype && a.kv_dtype == b.kv_dtype &&
+           a.activation_dtype == b.activation_dtype && a.compute == b.compute;
+}
+
 }  // namespace
 
 void check_serving(const Plan& plan, Report& report) {
     if (plan.prediction.serving.users > 0) check_users(plan, report);
     std::set<std::string> names;
     for (const DeviceInfo& d : plan.machine.devices) names.insert(d.name);
-    for (size_t i = 0; i < plan.copies.size(); ++i) {
-        check_copy(plan, plan.copies[i], i + 1, report);
-        for (const DeviceInfo& d : plan.copies[i].devices)
+    const auto take = [&](const Machine& machine) {
+        for (const DeviceInfo& d : machine.devices)
             if (!names.insert(d.name).second)
                 report.add("replica-devices", "{} is in two replicas", d.name);
+    };
+    for (size_t i = 0; i < plan.copies.size(); ++i) {
+        check_copy(plan, plan.copies[i], i + 1, report);
+        take(plan.copies[i]);
+    }
+    for (const Plan& other : plan.others) {
+        const std::string first =
+            other.machine.devices.empty() ? "" : other.machine.devices[0].name;
+        if (!other.others.empty() || !serves_the_same(plan, other))
+            report.add("replica-requests",
+                       "the replica on {} does not serve what the one on {} serves", first,
+                       plan.machine.devices.empty() ? "" : plan.machine.devices[0].name);
+        if ((other.prediction.serving.users > 0) != (plan.prediction.serving.users > 0))
+            report.add("replica-requests", "the replica on {} has {} users", first,
+                       other.prediction.serving.users);
+        take(other.machine);
+        for (const Machine& copy : other.copies) take(copy);
+        if (!other.others.empty()) continue;  // such a plan is unsound, however deep they are
+        for (const Violation& violation : find_violations(other))
+            report.add(violation.rule, "on {}: {}", first, violation.message);
     }
 }
 

@@ -245,6 +245,9 @@ std::vector<std::string> basis_lines(const Plan& plan, Speller spell) {
         if (!basis.fix.empty()) line += fmt::format("; {} measures them", basis.fix);
         lines.push_back(std::move(line));
     }
+    for (const Plan& other : plan.others)
+        for (std::string& line : basis_lines(other, spell))
+            if (std::ranges::find(lines, line) == lines.end()) lines.push_back(std::move(line));
     return lines;
 }
 

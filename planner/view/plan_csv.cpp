@@ -24,14 +24,15 @@ std::string joined(const Items& items, Text text) {
     return all;
 }
 
-std::string device_rows(const Plan& plan) {
+std::string device_rows(const Plan& all) {
     CsvTable table({"replica", "device", "kind", "arch", "host", "stages", "layers", "memory_bytes",
                     "weights_bytes", "kv_bytes", "activation_bytes", "staging_bytes",
                     "scratch_bytes", "collectives_bytes", "reserved_bytes", "free_bytes",
                     "decode_busy_us"});
-    const auto& busy = plan.prediction.decode_busy_ns;
-    for (int64_t replica = 0; replica < plan.num_replicas(); ++replica) {
-        const Machine& machine = replica_machine(plan, replica);
+    for (int64_t replica = 0; replica < all.num_replicas(); ++replica) {
+        const Plan plan = replica_plan(all, replica);
+        const Machine& machine = plan.machine;
+        const auto& busy = plan.prediction.decode_busy_ns;
         for (const DeviceMemory& m : plan.memory) {
             const DeviceInfo& d = machine.device(m.device);
             std::vector<std::string> stages, layers;

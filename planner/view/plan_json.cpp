@@ -7,6 +7,7 @@
 #include "planner/machine/fabric.h"
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
 #include "planner/planner.h"
 #include "planner/view/json_steps.h"
 #include "planner/view/plan_text.h"
@@ -36,13 +37,17 @@ public:
         json["predicted"] = {{"prefill_ms", ms(plan_.prediction.prefill_ns)},
                              {"decode_ms_per_token", ms(plan_.prediction.decode_ns_per_token)},
                              {"tokens_per_second", tokens_per_second(plan_)}};
-        if (plan_.prediction.serving.users > 0) json["predicted"].update(serving());
+        if (served_users(plan_) > 0) json["predicted"].update(serving());
         if (const int64_t micros = price_micros_per_hour(plan_); micros > 0) {
             json["predicted"]["price_per_hour"] = static_cast<double>(micros) / 1e6;
             json["predicted"]["cost_per_million_tokens"] = cost_per_million_tokens(plan_);
         }
         json["predicted"]["basis"] = Json::parse(basis_json(plan_, spell_));
-        if (!plan_.copies.empty()) json["replicas"] = replicas();
+        if (plan_.num_replicas() > 1) json["replicas"] = replicas();
+        for (const Plan& other : plan_.others) {
+            json["others"].push_back(Writer(other, spell_).run());
+            json["others"].back().erase("steps");
+        }
         if (const Fabric* fabric = find_fabric(plan_.machine.fabric);
             fabric && nodes_used(plan_) > 1)
             json["network"] = {{"fabric", fabric->name},
@@ -91,24 +96,28 @@ private:
 
     Json serving() const {
         const Serving& s = plan_.prediction.serving;
-        const auto users = static_cast<double>(s.users);
+        const auto users = static_cast<double>(served_users(plan_));
         Json json{{"tokens_per_second_per_user", tokens_per_second(plan_) / users},
                   {"replicas", plan_.num_replicas()},
                   {"groups_in_flight", s.groups},
-                  {"concurrency", s.users},
+                  {"concurrency", served_users(plan_)},
                   {"ttft_ms", ms(s.ttft_ns)},
                   {"tpot_ms", ms(s.tpot_ns)}};
         if (const std::optional<KvBound> bound = kv_bound(plan_)) {
-            json["kv_tokens"] = plan_.num_replicas() * kv_tokens(plan_.kv_pool.num_blocks);
+            int64_t tokens = 0;
+            for (const Plan* make : makes_of(plan_))
+                tokens += make->num_alike() * kv_tokens(make->kv_pool.num_blocks);
+            json["kv_tokens"] = tokens;
             json["kv_bound_device"] = name(bound->device);
         }
         return json;
     }
 
-    // The devices of each replica, in the order of the first one's.
+    // The devices of each replica; of those alike in the order of the first one's.
     Json replicas() const {
-        Json list = Json::array({device_names(plan_.machine)});
-        for (const Machine& copy : plan_.copies) list.push_back(device_names(copy));
+        Json list = Json::array();
+        for (int64_t r = 0; r < plan_.num_replicas(); ++r)
+            list.push_back(device_names(replica_machine(plan_, r)));
         return list;
     }
     static Json device_names(const Machine& machine) {

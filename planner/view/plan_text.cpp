@@ -26,6 +26,10 @@ public:
         entries(request_lines(plan_));
         section("Devices, each; a pass: of decode");
         out_ += devices_text(plan_, options_.width);
+        for (const Plan& other : plan_.others) {
+            section(fmt::format("Devices of {}", shape_text(other)));
+            out_ += devices_text(other, options_.width);
+        }
         section(fmt::format("Decode pass: one token of every sequence, {} tokens behind it",
                             plan_.workload.decode_past()));
         const std::string before = std::exchange(out_, "");

@@ -49,30 +49,6 @@ std::string rate_text(double rate) {
     return rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.1f}", rate);
 }
 
-// "2 stages x 2 shards (tp 2 x pp 2)", or the shards of each stage where they differ.
-std::string shape_text(const Plan& plan) {
-    std::vector<size_t> shards;  // of stages whose devices were in none before
-    std::set<DeviceId> seen;
-    for (const Stage& s : plan.stages) {
-        bool returns = std::any_of(s.devices.begin(), s.devices.end(),
-                                   [&](DeviceId d) { return seen.count(d) > 0; });
-        if (!returns) shards.push_back(s.devices.size());
-        seen.insert(s.devices.begin(), s.devices.end());
-    }
-    std::string virtual_stages = shards.size() < plan.stages.size()
-                                     ? fmt::format(" in {} virtual stages", plan.stages.size())
-                                     : "";
-    const bool equal =
-        std::all_of(shards.begin(), shards.end(), [&](size_t n) { return n == shards[0]; });
-    if (equal)
-        return fmt::format("tp {} x pp {}{}", shards.empty() ? 0 : shards[0], shards.size(),
-                           virtual_stages);
-    std::string text;
-    for (size_t n : shards) text += fmt::format("{}{}", text.empty() ? "tp " : " + ", n);
-    return text +
-           (virtual_stages.empty() ? fmt::format(" in {} stages", shards.size()) : virtual_stages);
-}
-
 const std::string& name_of(const Plan& plan, DeviceId id) { return plan.machine.device(id).name; }
 
 // Bytes of all weights as devices hold them, with the scales of quantised ones.
@@ -119,7 +95,9 @@ std::string room_line(const Plan& plan) {
     const Room room = room_of(plan);
     if (!room.has_kv()) return "";
     const Workload& w = plan.workload;
-    const char* of = plan.copies.empty() ? "" : "in each replica ";
+    const char* of = plan.num_replicas() == 1 ? ""
+                     : plan.others.empty()    ? "in each replica "
+                                              : "in a replica as the first ";
     if (!room.whole_contexts)
         return fmt::format("{}for {} tokens of KV cache in place of {}, then {} is full", of,
                            room.kv_tokens, room.kv_tokens_now, name_of(plan, room.kv_bound));
@@ -145,7 +123,7 @@ std::string speed_line(const Plan& plan) {
     const double rate = tokens_per_second(plan);
     if (p.serving.users > 0)
         return fmt::format("{} tokens/s, {} a user, who has a token every {}", rate_text(rate),
-                           rate_text(rate / static_cast<double>(p.serving.users)),
+                           rate_text(rate / static_cast<double>(served_users(plan))),
                            time_text(p.serving.tpot_ns));
     const int64_t batch = plan.workload.batch;
     return fmt::format(
@@ -168,7 +146,9 @@ std::string first_token_text(const Plan& plan) {
 std::string cost_line(const Plan& plan) {
     const double hour = static_cast<double>(price_micros_per_hour(plan)) / 1e6;
     if (hour == 0) return "";
-    const auto count = plan.num_replicas() * std::ssize(used_devices(plan));
+    int64_t count = 0;
+    for (const Plan* make : makes_of(plan))
+        count += make->num_alike() * std::ssize(used_devices(*make));
     return fmt::format("{:.3g} a million tokens: {} {} {:.4g} an hour",
                        cost_per_million_tokens(plan), count_text(count, "device"),
                        count == 1 ? "costs" : "cost", hour);
@@ -229,12 +209,14 @@ void add_serving(const Plan& plan, Lines& lines) {
     const Serving& s = p.serving;
     if (s.users == 0) return;
     const int64_t batch = plan.workload.batch;
-    std::string text = count_text(s.users, "user");
-    if (!plan.copies.empty()) text += fmt::format(" on {} replicas", plan.num_replicas());
+    std::string text = count_text(served_users(plan), "user");
+    if (plan.num_replicas() > 1) text += fmt::format(" on {} replicas", plan.num_replicas());
     if (s.groups > 1)
-        text +=
-            fmt::format("{} in {} passes in flight of {} sequences",
-                        plan.copies.empty() ? "" : ", each", s.groups, ceil_div(batch, s.groups));
+        text += fmt::format("{} in {} passes in flight of {} sequences",
+                            plan.num_replicas() == 1 ? ""
+                            : plan.others.empty()    ? ", each"
+                                                     : ", the first",
+                            s.groups, ceil_div(batch, s.groups));
     if (const std::optional<KvBound> bound = kv_bound(plan); bound && plan.options.most_users) {
         const int64_t held =
             kv_tokens(bound->num_blocks) / kv_tokens(1 + plan.workload.blocks_per_slot());
@@ -257,6 +239,16 @@ void add_serving(const Plan& plan, Lines& lines) {
     if (plan.copies.size() > kShown)
         lines.push_back({"", fmt::format("and {} more, the last on {}", plan.copies.size() - kShown,
                                          names_text(plan.copies.back()))});
+    for (const Plan& other : plan.others) {
+        const Serving& of_other = other.prediction.serving;
+        lines.push_back(
+            {"another make",
+             fmt::format("{}{} on {}: {}, {} tokens/s, a token every {}, the first after {}",
+                         other.copies.empty() ? "" : fmt::format("{} of ", other.num_alike()),
+                         shape_text(other), folded_names(all_device_names(other)),
+                         count_text(of_other.users, "user"), rate_text(tokens_per_second(other)),
+                         time_text(of_other.tpot_ns), time_text(of_other.ttft_ns))});
+    }
 }
 
 // Of text that lists many things, the first and the last.
@@ -270,14 +262,38 @@ std::string shortened(const std::string& text) {
 
 }  // namespace
 
+std::string shape_text(const Plan& plan) {
+    std::vector<size_t> shards;  // of stages whose devices were in none before
+    std::set<DeviceId> seen;
+    for (const Stage& s : plan.stages) {
+        bool returns = std::any_of(s.devices.begin(), s.devices.end(),
+                                   [&](DeviceId d) { return seen.count(d) > 0; });
+        if (!returns) shards.push_back(s.devices.size());
+        seen.insert(s.devices.begin(), s.devices.end());
+    }
+    std::string virtual_stages = shards.size() < plan.stages.size()
+                                     ? fmt::format(" in {} virtual stages", plan.stages.size())
+                                     : "";
+    const bool equal =
+        std::all_of(shards.begin(), shards.end(), [&](size_t n) { return n == shards[0]; });
+    if (equal)
+        return fmt::format("tp {} x pp {}{}", shards.empty() ? 0 : shards[0], shards.size(),
+                           virtual_stages);
+    std::string text;
+    for (size_t n : shards) text += fmt::format("{}{}", text.empty() ? "tp " : " + ", n);
+    return text +
+           (virtual_stages.empty() ? fmt::format(" in {} stages", shards.size()) : virtual_stages);
+}
+
 std::string title_text(const Plan& plan) {
-    return fmt::format(
-        "{} on {}, {}", plan.graph.name,
-        count_text(plan.num_replicas() * static_cast<int64_t>(plan.machine.devices.size()),
-                   "device"),
-        plan.copies.empty()
-            ? shape_text(plan)
-            : fmt::format("{} replicas of {}", plan.num_replicas(), shape_text(plan)));
+    std::string shape;
+    for (const Plan* make : makes_of(plan)) {
+        if (!shape.empty()) shape += " and ";
+        if (make->num_alike() > 1) shape += fmt::format("{} replicas of ", make->num_alike());
+        shape += shape_text(*make);
+    }
+    return fmt::format("{} on {}, {}", plan.graph.name,
+                       count_text(std::ssize(all_device_names(plan)), "device"), shape);
 }
 
 std::vector<Line> answer_lines(const Plan& plan) {

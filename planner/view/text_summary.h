@@ -16,6 +16,10 @@ struct Line {
     std::string label, text;  // an empty label goes on
 };
 
+// "2 stages x 2 shards (tp 2 x pp 2)", or the shards of each stage where they differ. Of the first
+// make alone.
+std::string shape_text(const Plan& plan);
+
 std::string title_text(const Plan& plan);
 std::vector<Line> answer_lines(const Plan& plan);
 std::vector<Line> request_lines(const Plan& plan);

@@ -137,6 +137,12 @@ EngineLimits EngineGroup::limits() const {
     return most;
 }
 
+int64_t EngineGroup::kv_blocks() const {
+    int64_t blocks = 0;
+    for (const Engine* engine : engines_) blocks += engine->limits().num_blocks - 1;
+    return blocks;
+}
+
 const std::string& EngineGroup::runs_alone() const { return engines_[0]->runs_alone(); }
 
 }  // namespace cleave::runtime

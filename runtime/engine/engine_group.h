@@ -41,6 +41,7 @@ public:
         return engines_.at(engine)->statistics();
     }
     EngineLimits limits() const;  // of the engine with the most slots
+    int64_t kv_blocks() const;    // of all pools, without the blocks that are no sequence's
     const std::string& runs_alone() const;
 
 private:

@@ -227,13 +227,29 @@ GenerateResult generate(Session& session, const Plan& plan,
     return Generation(session, plan, prompts, options).run();
 }
 
+std::vector<size_t> parts_of_prompts(std::span<const planner::Plan* const> replicas,
+                                     size_t num_prompts) {
+    std::vector<size_t> users{0};
+    for (const planner::Plan* plan : replicas)
+        users.push_back(users.back() +
+                        static_cast<size_t>(std::max<int64_t>(0, plan->prediction.serving.users)));
+    std::vector<size_t> cuts;
+    for (size_t r = 0; r <= replicas.size(); ++r)
+        cuts.push_back(users.back() > 0 ? users[r] * num_prompts / users.back()
+                                        : r * num_prompts / replicas.size());
+    return cuts;
+}
+
 GenerateResult generate(std::span<const OpenReplica> replicas,
                         const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options) {
     CLEAVE_CHECK(!replicas.empty()) << "no replica to generate on";
     std::vector<std::future<GenerateResult>> running;
+    std::vector<const planner::Plan*> plans;
+    for (const OpenReplica& replica : replicas) plans.push_back(&replica.plan);
+    const std::vector<size_t> cuts = parts_of_prompts(plans, prompts.size());
     const auto cut = [&](size_t r) {
-        return prompts.begin() + static_cast<std::ptrdiff_t>(r * prompts.size() / replicas.size());
+        return prompts.begin() + static_cast<std::ptrdiff_t>(cuts[r]);
     };
     for (size_t r = 0; r < replicas.size(); ++r) {
         if (cut(r) == cut(r + 1)) continue;

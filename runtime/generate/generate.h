@@ -57,8 +57,12 @@ struct OpenReplica {
     Session& session;
     const planner::Plan& plan;
 };
-// The same prompts on all replicas at once, each with an equal part of them in their order; a
-// sequence's tokens are those that it has alone. Times are of the slowest replica, and tokens/s of
+// Where each replica's part of so many prompts begins, and the end: in order, by the plans' users,
+// or equal parts where those have none.
+std::vector<size_t> parts_of_prompts(std::span<const planner::Plan* const> replicas,
+                                     size_t num_prompts);
+// The same prompts on all replicas at once, each with its part of them; a sequence's tokens are
+// those that it has alone. Times are of the slowest replica, and tokens/s of
 // all. on_token is called by several threads, for one sequence by one.
 GenerateResult generate(std::span<const OpenReplica> replicas,
                         const std::vector<std::vector<int32_t>>& prompts,

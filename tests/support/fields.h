@@ -148,10 +148,11 @@ constexpr auto with_own_fields(T& object, Visit&& visit) {
 #undef CLEAVE_FIELDS
 }
 
-// A Plan has the fields of its bases, and none of its own.
+// A Plan has the fields of its bases, and further plans, which are none of these.
 template <class T>
 concept IsPlan = std::is_same_v<std::remove_const_t<T>, planner::Plan>;
-static_assert(sizeof(planner::Plan) == sizeof(planner::PlanRequest) + sizeof(planner::PlanBody));
+static_assert(sizeof(planner::Plan) == sizeof(planner::PlanRequest) + sizeof(planner::PlanBody) +
+                                           sizeof(planner::Plan::others));
 
 // visit(field, field, ...), all of them.
 template <class T, class Visit>

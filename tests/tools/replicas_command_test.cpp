@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many users and replicas on the command line.
+#include <fstream>
+#include <future>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tests/tools/serve/serve_process.h"
 
 using namespace cleave;
 using namespace cleave::test;
@@ -28,6 +32,18 @@ std::string refused_flags(const std::vector<std::string>& arguments) {
     return result.error;
 }
 
+// Three devices of this host as a machine file has them: memory of their own, one of them slow.
+std::string unlike_hosts(const TemporaryFolder& folder) {
+    const std::string path = (folder.path() / "machine.json").string();
+    REQUIRE(run_cleave({"devices", "--devices", "host[0-2]", "-o", path}).exit_code == 0);
+    Json machine = Json::parse(read_file(path));
+    for (Json& device : machine["devices"]) device["memory_domain"] = -1;
+    for (const char* rate : {"memory_bandwidth", "flops_f32"})
+        machine["devices"][2][rate] = machine["devices"][2][rate].get<int64_t>() / 3;
+    std::ofstream(path) << machine.dump();
+    return path;
+}
+
 }  // namespace
 
 TEST_CASE("a batch on replicas has the tokens of one device, drawn ones too", "[tools]") {
@@ -49,6 +65,56 @@ TEST_CASE("a batch on replicas has the tokens of one device, drawn ones too", "[
         for (size_t i = 0; i < 5; ++i)
             CHECK(several["sequences"][i]["token_ids"] == alone["sequences"][i]["token_ids"]);
     }
+}
+
+TEST_CASE("replicas of two makes have the tokens of one device, in a batch and served",
+          "[tools][serve][makes]") {
+    const TemporaryFolder folder;
+    const std::string machine = unlike_hosts(folder), plan = (folder.path() / "a.plan").string();
+    const std::string model = bundled_model().string();
+    const Json made = json_output({"plan", model, "--machine", machine, "--objective", "throughput",
+                                   "--concurrency", "40", "--context", "256", "-o", plan});
+    REQUIRE(made["others"].size() == 1);
+    CHECK(made["replicas"].size() == 3);
+    CHECK(made["predicted"]["replicas"] == 3);
+    CHECK(made["predicted"]["concurrency"] == 40);
+    const Json schema = Json::parse(read_file(source_root() / "tools/schema/plan.schema.json"));
+    CHECK(schema_errors(schema, made).empty());
+
+    std::vector<std::string> run{"run", plan, "--max-new-tokens", "12"};
+    std::vector<std::string> alone{"run", model, "--devices", "host", "--max-new-tokens", "12"};
+    for (int i = 0; i < 17; ++i)
+        for (auto* words : {&run, &alone})
+            words->insert(words->end(), {"--prompt", "Number " + std::to_string(i) + " was"});
+    const Json several = json_output(run), one = json_output(alone);
+    CHECK(several["devices"] == Json({"host[0]", "host[1]", "host[2]"}));
+    REQUIRE(several["sequences"].size() == 17);
+    for (size_t i = 0; i < 17; ++i)
+        CHECK(several["sequences"][i]["token_ids"] == one["sequences"][i]["token_ids"]);
+
+    const ServeProcess server(
+        "host[0-2]", {"--machine", machine, "--objective", "throughput", "--concurrency", "40"});
+    std::vector<std::future<Json>> together;
+    for (int i = 0; i < 17; ++i)
+        together.push_back(std::async(std::launch::async, [&server, i] {
+            return server.post("/v1/completions",
+                               {{"prompt", "Number " + std::to_string(i) + " was"},
+                                {"max_tokens", 12},
+                                {"temperature", 0}});
+        }));
+    for (size_t i = 0; i < 17; ++i)
+        CHECK(together[i].get()["choices"][0]["text"] == one["sequences"][i]["text"]);
+    CHECK(server.get("/health")["replicas"] == 3);
+    CHECK(server.get("/v1/plan")["others"].size() == 1);
+
+    CHECK_THAT(refused_flags({"run", plan, "--prompt", "A", "--trace", folder.path() / "t.json"}),
+               Contains("--trace"));
+    CHECK_THAT(refused_flags({"limits", plan}), Contains("are not alike"));
+    CHECK_THAT(refused_flags({"export", plan, "--format", "vllm", "-o", folder.path() / "vllm"}),
+               Contains("are not alike"));
+    const std::string exported = folder.path() / "llama";
+    REQUIRE(run_cleave({"export", plan, "--format", "llama.cpp", "-o", exported}).exit_code == 0);
+    CHECK_THAT(read_file(exported + "/serve.sh"), Contains("'--port' '8082'"));
 }
 
 TEST_CASE("the JSON of a plan for many users has what the objective is about", "[tools]") {

@@ -208,8 +208,12 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
                 "devices, shape, batch, "
                 "context or dtype");
         for (const std::string& price : flags.prices) {
-            planner::set_price(model.plan->machine, price);
-            for (planner::Machine& copy : model.plan->copies) planner::set_price(copy, price);
+            const auto set_prices = [&price](planner::Plan& make) {
+                planner::set_price(make.machine, price);
+                for (planner::Machine& copy : make.copies) planner::set_price(copy, price);
+            };
+            set_prices(*model.plan);
+            for (planner::Plan& other : model.plan->others) set_prices(other);
         }
         planner::verify_plan(*model.plan);
         check_simt_seed(model.plan->machine, run);

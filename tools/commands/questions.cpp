@@ -54,9 +54,9 @@ std::vector<FigureRow> figure_rows() {
          }},
         {"weights, all devices", [](F f) { return planner::bytes_text(f.weights); }},
         {"KV, all devices", [](F f) { return planner::bytes_text(f.kv); }},
-        {"room: sequences", [number](F f) { return number(f.room.max_sequences * f.replicas); }},
+        {"room: sequences", [number](F f) { return number(f.sequences); }},
         {"room: context", [number](F f) { return number(f.room.max_context); }},
-        {"room: KV tokens", [number](F f) { return number(f.room.kv_tokens * f.replicas); }},
+        {"room: KV tokens", [number](F f) { return number(f.kv_tokens); }},
         {"room ends on", [](F f) { return f.sequences_bound.empty() ? "-" : f.sequences_bound; }},
     };
 }
@@ -139,14 +139,14 @@ Json figures_json(const Figures& f) {
                      {"cost_per_million_tokens", f.cost_per_million}});
     json["room"] = nullptr;
     if (r.has_kv())
-        json["room"] = {{"max_sequences", r.max_sequences * f.replicas},
+        json["room"] = {{"max_sequences", f.sequences},
                         {"sequences_bound", name_or_null(f.sequences_bound)},
                         {"max_context", r.max_context},
                         {"context_bound", name_or_null(f.context_bound)},
                         {"positions", r.positions},
                         {"positions_end", r.positions_end},
-                        {"kv_tokens", r.kv_tokens * f.replicas},
-                        {"kv_tokens_now", r.kv_tokens_now * f.replicas},
+                        {"kv_tokens", f.kv_tokens},
+                        {"kv_tokens_now", f.kv_tokens_now},
                         {"kv_bound", name_or_null(f.kv_bound)}};
     return json;
 }

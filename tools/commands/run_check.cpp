@@ -89,7 +89,7 @@ std::vector<runtime::SequenceResult> reference_logits(
 void demand_reference(const RunArguments& flags, const Plan& plan) {
     if (flags.check.empty()) return;
     const std::vector<planner::DeviceId> used = used_devices(plan);
-    const bool is_host = plan.copies.empty() && used.size() == 1 &&
+    const bool is_host = plan.num_replicas() == 1 && used.size() == 1 &&
                          plan.machine.device(used[0]).kind == planner::DeviceKind::kHost;
     if (!is_host || (against_f32(flags) && !is_f32(plan))) return;
     throw UserError(

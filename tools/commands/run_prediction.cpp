@@ -51,10 +51,11 @@ RunPrediction predict_run(const std::vector<Plan>& replicas,
                           const std::vector<std::vector<int32_t>>& prompts,
                           const std::vector<runtime::SequenceResult>& sequences) {
     RunPrediction all;
-    // As generate() shares them out.
-    const auto cut = [&](size_t r) { return r * prompts.size() / replicas.size(); };
+    std::vector<const Plan*> plans;
+    for (const Plan& plan : replicas) plans.push_back(&plan);
+    const std::vector<size_t> cuts = runtime::parts_of_prompts(plans, prompts.size());
     for (size_t r = 0; r < replicas.size(); ++r) {
-        const size_t begin = cut(r), count = cut(r + 1) - begin;
+        const size_t begin = cuts[r], count = cuts[r + 1] - begin;
         if (count == 0) continue;
         const RunPrediction one =
             predict_part(replicas[r], std::span(prompts).subspan(begin, count),

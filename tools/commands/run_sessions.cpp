@@ -57,6 +57,11 @@ std::unique_ptr<runtime::Session> open_session(planner::Plan& plan, const RunArg
 }
 
 OpenedReplicas open_replicas(const planner::Plan& plan, RunArguments flags) {
+    if (!plan.others.empty() && !flags.trace.empty())
+        throw UserError(
+            "--trace {}: its passes are those of replicas that are alike, and this plan has some "
+            "of other makes; give --replicas with their number",
+            flags.trace);
     OpenedReplicas opened;
     flags.run.threads = threads_of_replica(plan, flags.run.threads);
     for (int64_t r = 0; r < plan.num_replicas(); ++r)

@@ -94,7 +94,7 @@ serve::ServedModel served_model(const ServeArguments& flags, const TextModel& te
 // One line, drawn anew each second, where somebody looks at it.
 void show_state(const runtime::EngineGroup& engines, int64_t* tokens) {
     const runtime::EngineStatistics now = engines.statistics();
-    const int64_t blocks = static_cast<int64_t>(engines.size()) * (engines.limits().num_blocks - 1);
+    const int64_t blocks = engines.kv_blocks();
     redraw_line(fmt::format("{:>4} running, {:>4} waiting, {:>8} tokens/s, KV {:>3} %",
                             now.scheduler.running, now.scheduler.waiting, now.new_tokens - *tokens,
                             100 * now.scheduler.blocks_held / std::max<int64_t>(1, blocks)));
@@ -172,7 +172,8 @@ void run_serve(ServeArguments flags) {
     serve::HttpServer(flags.server.host, flags.server.port, {}, {});
     TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "serve", "serve");
     serve::ServedModel served = served_model(flags, text);
-    if (!text.model.plan && flags.plan.batch == 0) flags.plan.batch = kDefaultBatch;
+    if (!text.model.plan && flags.plan.batch == 0 && flags.plan.concurrency == 0)
+        flags.plan.batch = kDefaultBatch;
     planner::Plan plan = plan_text_model(text, flags.model, flags.plan, flags.run, flags.drivers);
     served.vocab = plan.graph.config.vocab_size;
     served.context = plan.workload.context;
@@ -189,7 +190,7 @@ void run_serve(ServeArguments flags) {
     serve::Server server(engines, plan, served, flags.server);
     if (!engines.runs_alone().empty()) say("{}\n", engines.runs_alone());
     say("{}: {} sequences at once{}, {} tokens each\n", served.name,
-        plan.num_replicas() * plan.workload.batch,
+        planner::sequences_at_once(plan),
         engines.size() > 1 ? fmt::format(" on {} replicas", engines.size()) : "",
         plan.workload.context);
     say("listening on http://{}:{}\n", url_host(flags.server.host), server.port());

@@ -65,8 +65,8 @@ std::string sweep_csv(const Sweep& sweep) {
                 cells.end(),
                 {"yes", f->shape, f->devices, f->tokens_per_second, in_ms(f->objective_ns),
                  in_ms(f->decode_ns), in_ms(f->prefill_ns), f->fullest, f->needed, f->capacity,
-                 f->room.max_sequences * f->replicas, f->room.max_context,
-                 f->room.kv_tokens * f->replicas,
+                 f->sequences, f->room.max_context,
+                 f->kv_tokens,
                  f->price_micros > 0 ? planner::CsvCell(f->cost_per_million) : planner::CsvCell()});
         else
             cells.emplace_back("no");
@@ -96,7 +96,7 @@ void show_sweep(const Sweep& sweep) {
                                                         ? 100 * static_cast<double>(f->needed) /
                                                               static_cast<double>(f->capacity)
                                                         : 0.0));
-            cells.push_back(std::to_string(f->room.max_sequences * f->replicas));
+            cells.push_back(std::to_string(f->sequences));
         } else {
             cells.emplace_back(row.lacks_memory ? "does not fit" : "not possible");
             cells.resize(axes + 6, "-");

@@ -11,7 +11,7 @@
 #include <prometheus/text_serializer.h>
 
 #include "planner/plan/kv_room.h"
-#include "planner/plan/used_devices.h"
+#include "planner/plan/plan_queries.h"
 
 namespace cleave::serve {
 namespace {
@@ -30,12 +30,12 @@ Seconds up_to_minutes() {
 struct Metrics::Impl {
     prometheus::Registry registry;
     Labels labels;
-    std::string kv_device;  // that bounds the pool
-    int64_t kv_blocks = 0;
-    double decode_seconds = 0;                      // of a pass of all sequences, predicted
-    std::map<std::string, double> busy_of;          // devices in it, shares of 1, predicted
-    std::vector<std::vector<size_t>> stages;        // devices of each, of a replica
-    std::vector<std::vector<std::string>> devices;  // of each replica, their names
+    std::string kv_device;                  // that bounds the pool
+    double decode_seconds = 0;              // of a pass of all sequences, predicted
+    std::map<std::string, double> busy_of;  // devices in it, shares of 1, predicted
+    // Of each replica: the devices of its stages, and all their names.
+    std::vector<std::vector<std::vector<size_t>>> stages;
+    std::vector<std::vector<std::string>> devices;
     prometheus::Histogram *queue, *first_token, *token, *prefill, *decode, *whole;
 
     prometheus::Histogram* histogram(const std::string& name, const std::string& help) {
@@ -91,10 +91,11 @@ void Metrics::Impl::add_busy(const runtime::EngineGroup& engines, Told& told) co
                          prometheus::MetricType::Counter, *each[r].busy_seconds[i],
                          {{"device", devices.at(r).at(i)}});
     for (size_t r = 0; r < each.size(); ++r)
-        for (size_t stage = 0; stage < stages.size(); ++stage) {
+        for (size_t stage = 0; stage < stages.at(r).size(); ++stage) {
             const std::vector<std::optional<double>>& busy = each[r].busy_seconds;
             double seconds = 0;
-            for (const size_t device : stages[stage])
+            const std::vector<size_t>& of_stage = stages[r][stage];
+            for (const size_t device : of_stage)
                 seconds +=
                     device < busy.size() ? busy[device].value_or(std::nan("")) : std::nan("");
             if (std::isnan(seconds) || each[r].active_seconds <= 0) continue;
@@ -102,8 +103,7 @@ void Metrics::Impl::add_busy(const runtime::EngineGroup& engines, Told& told) co
             if (each.size() > 1) of["replica"] = std::to_string(r);
             told.gauge("stage_busy_ratio",
                        "of the time in which a pass was in flight: in launches of its devices",
-                       seconds / static_cast<double>(stages[stage].size()) / each[r].active_seconds,
-                       of);
+                       seconds / static_cast<double>(of_stage.size()) / each[r].active_seconds, of);
         }
 }
 
@@ -113,20 +113,21 @@ Metrics::Metrics(const planner::Plan& plan, const std::string& model)
     m.labels = {{"model_name", model}};
     if (const auto bound = planner::kv_bound(plan))
         m.kv_device = plan.machine.device(bound->device).name;
-    m.kv_blocks = plan.num_replicas() * (plan.kv_pool.num_blocks - 1);
     const auto decode_ns = static_cast<double>(plan.prediction.decode_ns_per_token);
     m.decode_seconds = decode_ns / 1e9;
-    const std::vector<int64_t>& busy_ns = plan.prediction.decode_busy_ns;
     for (int64_t r = 0; r < plan.num_replicas(); ++r) {
-        const planner::Machine& machine = planner::replica_machine(plan, r);
+        const planner::Plan one = planner::replica_plan(plan, r);
         std::vector<std::string>& names = m.devices.emplace_back();
-        for (const planner::DeviceInfo& device : machine.devices) names.push_back(device.name);
-        for (size_t i = 0; i < busy_ns.size() && decode_ns > 0; ++i)
-            m.busy_of[names.at(i)] = static_cast<double>(busy_ns[i]) / decode_ns;
-    }
-    for (const planner::Stage& stage : plan.stages) {
-        std::vector<size_t>& indices = m.stages.emplace_back();
-        for (const planner::DeviceId id : stage.devices) indices.push_back(id.index());
+        for (const planner::DeviceInfo& device : one.machine.devices) names.push_back(device.name);
+        const std::vector<int64_t>& busy_ns = one.prediction.decode_busy_ns;
+        const auto pass_ns = static_cast<double>(one.prediction.decode_ns_per_token);
+        for (size_t i = 0; i < busy_ns.size() && pass_ns > 0; ++i)
+            m.busy_of[names.at(i)] = static_cast<double>(busy_ns[i]) / pass_ns;
+        std::vector<std::vector<size_t>>& stages = m.stages.emplace_back();
+        for (const planner::Stage& stage : one.stages) {
+            std::vector<size_t>& indices = stages.emplace_back();
+            for (const planner::DeviceId id : stage.devices) indices.push_back(id.index());
+        }
     }
     m.queue = m.histogram("request_queue_time_seconds", "from arrival to the first pass");
     m.prefill = m.histogram("request_prefill_time_seconds", "from there to the first token");
@@ -158,9 +159,10 @@ std::string Metrics::text(const runtime::EngineGroup& engines, size_t connection
                static_cast<double>(scheduler.running));
     told.gauge("num_requests_waiting", "requests that wait for their first pass, and preempted",
                static_cast<double>(scheduler.waiting));
-    told.gauge("kv_cache_usage_perc", "blocks of the KV pool that sequences hold; 1 is all",
-               static_cast<double>(scheduler.blocks_held) / static_cast<double>(impl_->kv_blocks),
-               {{"kv_bound_device", impl_->kv_device}});
+    told.gauge(
+        "kv_cache_usage_perc", "blocks of the KV pool that sequences hold; 1 is all",
+        static_cast<double>(scheduler.blocks_held) / static_cast<double>(engines.kv_blocks()),
+        {{"kv_bound_device", impl_->kv_device}});
     told.gauge("connections", "clients that are connected", static_cast<double>(connections));
     told.gauge("oldest_pass_seconds", "that the oldest pass in flight has lasted; 0: idle",
                statistics.oldest_pass_seconds);

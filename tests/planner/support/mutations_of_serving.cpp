@@ -54,6 +54,43 @@ std::vector<Mutation> user_mutations() {
     };
 }
 
+std::vector<Mutation> make_mutations() {
+    return {
+        {"a replica of another make has another context", "replica-requests",
+         [](Plan& p) { return !p.others.empty() && (p.others[0].workload.context += 16); }},
+        {"a replica of another make has another model", "replica-requests",
+         [](Plan& p) { return !p.others.empty() && (p.others[0].graph_digest += "0", true); }},
+        {"a replica of another make has no users", "replica-requests",
+         [](Plan& p) {
+             return !p.others.empty() && (p.others[0].prediction.serving.users = 0, true);
+         }},
+        {"a replica of another make has such replicas, too", "replica-requests",
+         [](Plan& p) {
+             if (p.others.empty()) return false;
+             p.others[0].others.resize(1);
+             return true;
+         }},
+        {"a device is in replicas of two makes", "replica-devices",
+         [](Plan& p) {
+             return !p.others.empty() &&
+                    (p.others[0].machine.devices[0].name = p.machine.devices[0].name, true);
+         }},
+        {"a user more than another make has KV for", "serving-memory",
+         [](Plan& p) {
+             return !p.others.empty() &&
+                    (p.others[0].prediction.serving.users =
+                         p.others[0].num_alike() * p.others[0].workload.batch + 1);
+         }},
+        {"a step of another make is lost", "op-missing",
+         [](Plan& p) {
+             if (p.others.empty()) return false;
+             std::erase_if(p.others[0].decode.steps,
+                           [](const Step& s) { return s.compute() && s.layer == 3; });
+             return true;
+         }},
+    };
+}
+
 std::vector<Mutation> replica_mutations() {
     return {
         {"a replica lacks a device", "replica-devices",
@@ -90,7 +127,8 @@ std::vector<Mutation> replica_mutations() {
 
 std::vector<Mutation> serving_mutations() {
     std::vector<Mutation> all = user_mutations();
-    for (Mutation& mutation : replica_mutations()) all.push_back(std::move(mutation));
+    for (const auto& more : {replica_mutations(), make_mutations()})
+        all.insert(all.end(), more.begin(), more.end());
     return all;
 }
 

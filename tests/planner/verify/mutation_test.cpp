@@ -131,7 +131,7 @@ TEST_CASE("each way of breaking a norm that rides on a sum is caught for its own
 TEST_CASE("each way of breaking what a plan says of many users is caught for its own reason",
           "[planner]") {
     std::vector<Plan> plans;
-    // Two replicas of two devices, and two groups in flight over two stages.
+    // Two replicas of two devices, two groups in flight over two stages, replicas of two makes.
     for (const int replicas : {2, 1})
         plans.push_back(make_plan(
             models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
@@ -139,6 +139,11 @@ TEST_CASE("each way of breaking what a plan says of many users is caught for its
             {.tensor_parallel = 2, .objective = Objective::kThroughput, .replicas = replicas}));
     REQUIRE(plans.front().copies.size() == 1);
     REQUIRE(plans.back().prediction.serving.groups == 2);
+    plans.push_back(
+        make_plan(models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
+                  machine_of("sim:h100[0],sim:rtx3090[0-1]"), {.batch = 100},
+                  {.objective = Objective::kThroughput, .replicas = 0}));
+    REQUIRE(plans.back().others.size() == 1);
     check_mutations(plans, serving_mutations());
 }
 

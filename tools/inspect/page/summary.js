@@ -7,7 +7,7 @@ const fullest = plan.devices.reduce((a, b) => needed(b) / Math.max(b.memory_byte
 
 function drawTitle() {
     const replicas = plan.replicas ? plan.replicas.length : 1;
-    const title = plan.model + " on " + plural(plan.devices.length * replicas, "device");
+    const title = plan.model + " on " + plural(plan.replicas ? plan.replicas.flat().length : plan.devices.length, "device");
     at("title").textContent = plain(title);
     document.title = plain("Cleave: " + title);
     const widths = [...new Set(plan.stages.map(s => s.devices.length))].sort((a, b) => a - b);

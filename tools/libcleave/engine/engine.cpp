@@ -259,7 +259,7 @@ cleave_status cleave_engine_get_statistics(const cleave_engine* engine,
         known.requests = s.requests;
         known.waiting = s.scheduler.waiting;
         known.running = s.scheduler.running;
-        known.blocks = static_cast<int64_t>(e.size()) * (e.limits().num_blocks - 1);
+        known.blocks = e.kv_blocks();
         known.blocks_free = s.scheduler.blocks_free;
         known.blocks_held = s.scheduler.blocks_held;
         known.blocks_cached = s.scheduler.blocks_cached;

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/makes.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "planner/build/placement.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
+#include "planner/search/explain.h"
+#include "planner/search/replicas.h"
+#include "planner/search/simplicity.h"
+
+namespace cleave::planner {
+namespace {
+
+using Parts = std::vector<std::vector<DeviceId>>;
+using PlanOn = std::function<std::optional<Plan>(const Machine&, int64_t)>;
+
+// Users in proportion to the weights, at least one each. There are as many as weights, or more.
+std::vector<int64_t> shared_out(int64_t users, const std::vector<double>& weights) {
+    const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+    std::vector<int64_t> shares;
+    for (const double weight : weights)
+        shares.push_back(std::max<int64_t>(
+            1, all > 0 ? static_cast<int64_t>(static_cast<double>(users) * weight / all) : 0));
+    // What rounding took or gave; the largest share is above one while the sum is too large.
+    for (int64_t left = users - std::accumulate(shares.begin(), shares.end(), int64_t{0});
+         left != 0; left += left > 0 ? -1 : 1)
+        *std::ranges::max_element(shares) += left > 0 ? 1 : -1;
+    return shares;
+}
+
+// The fastest is the first.
+Plan joined(std::vector<Plan> makes) {
+    std::ranges::stable_sort(makes, std::greater<>(), tokens_per_second);
+    Plan plan = std::move(makes.front());
+    plan.others.assign(std::make_move_iterator(makes.begin() + 1),
+                       std::make_move_iterator(makes.end()));
+    return plan;
+}
+
+std::optional<Plan> plan_parts(const Machine& machine, const Parts& parts, int64_t users,
+                               bool most_users, const PlanOn& plan_on) {
+    if (!most_users && users < std::ssize(parts)) return std::nullopt;
+    const std::vector<Machine> machines = parts_of(machine, parts);
+    std::vector<double> weights;
+    for (const Machine& part : machines) {
+        weights.push_back(0);
+        for (const DeviceInfo& d : part.devices)
+            weights.back() += static_cast<double>(d.memory_bandwidth);
+    }
+    std::optional<Plan> best;
+    std::vector<int64_t> last;
+    constexpr int kRounds = 3;  // each by the rates of the one before
+    for (int round = 0; round < kRounds; ++round) {
+        const std::vector<int64_t> shares =
+            most_users ? std::vector<int64_t>(parts.size(), users) : shared_out(users, weights);
+        if (shares == last) break;
+        last = shares;
+        std::vector<Plan> makes;
+        for (size_t p = 0; p < machines.size(); ++p) {
+            std::optional<Plan> plan = plan_on(machines[p], shares[p]);
+            if (!plan) return best;
+            weights[p] = tokens_per_second(*plan);
+            makes.push_back(std::move(*plan));
+        }
+        Plan plan = joined(std::move(makes));
+        if (!best || tokens_per_second(plan) > tokens_per_second(*best)) best = std::move(plan);
+    }
+    return best;
+}
+
+// Each kind of devices; the devices of `plan`, and those that it leaves unused.
+std::vector<Parts> ways_to_part(const Machine& machine, const Plan& plan) {
+    constexpr size_t kMostKinds = 4;
+    std::vector<Parts> ways;
+    if (Parts kinds = kinds_of(machine); kinds.size() > 1 && kinds.size() <= kMostKinds)
+        ways.push_back(std::move(kinds));
+    std::set<std::string> taken;
+    for (int64_t r = 0; r < plan.num_alike(); ++r)
+        for (const DeviceId d : used_devices(plan))
+            taken.insert(replica_machine(plan, r).device(d).name);
+    std::vector<DeviceId> used, spare;
+    for (size_t d = 0; d < machine.devices.size(); ++d)
+        (taken.contains(machine.devices[d].name) ? used : spare).emplace_back(d);
+    if (!used.empty() && !spare.empty()) ways.push_back({used, spare});
+    return ways;
+}
+
+// As the search compares plans.
+double worth(const Plan& plan) {
+    double hardest = 1;
+    for (const Plan* make : makes_of(plan)) hardest = std::max(hardest, hardship(make->stages));
+    return tokens_per_second(plan) / hardest;
+}
+
+std::string words_of_shape(const Plan& plan) {
+    std::string text;
+    for (const Plan* make : makes_of(plan)) {
+        Placement placement;
+        for (const Stage& stage : make->stages)
+            placement.stages.push_back({.devices = stage.devices, .shares = {}});
+        text += (text.empty() ? "" : " and ") + shape_name(placement);
+        if (make->num_alike() > 1) text += fmt::format(" in {} replicas", make->num_alike());
+    }
+    return text;
+}
+
+ScoredReplicas scored(const Plan& plan) {
+    return {words_of_shape(plan), plan.prediction.objective_ns, tokens_per_second(plan)};
+}
+
+}  // namespace
+
+bool may_have_makes(const Machine& machine, const PlanOptions& options) {
+    constexpr size_t kMostDevices = 64;
+    const ObjectiveRow& row = row_of(options.objective);
+    return options.replicas == 0 && options.tensor_parallel == 0 && options.pipeline_stages == 0 &&
+           options.pins.empty() && row.serves && !row.fewest_for_load &&
+           machine.devices.size() > 1 && machine.devices.size() <= kMostDevices;
+}
+
+std::optional<Plan> plan_makes(const Machine& machine, const Plan& alike, int64_t users,
+                               const PlanOn& plan_on) {
+    constexpr double kGain = 1.03;
+    std::optional<Plan> best;
+    for (const Parts& parts : ways_to_part(machine, alike)) {
+        std::optional<Plan> plan =
+            plan_parts(machine, parts, users, alike.options.most_users, plan_on);
+        if (plan && (!best || worth(*plan) > worth(*best))) best = std::move(plan);
+    }
+    if (!best || worth(*best) < kGain * worth(alike)) return std::nullopt;
+    explain_replicas({scored(alike), scored(*best)}, 1, {}, *best);
+    return best;
+}
+
+}  // namespace cleave::planner

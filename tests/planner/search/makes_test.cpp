@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas of several makes: parts of a machine that are not alike, each with a plan of its own.
+#include "planner/search/makes.h"
+
+#include <set>
+
+#include "models/llama_graph.h"
+#include "planner/file/plan_file.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
+#include "planner/planner.h"
+#include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
+#include "tests/planner/support/random_cases.h"
+#include "tests/support/fields.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using namespace planner;
+using Catch::Matchers::Contains;
+
+Plan plan_for(const std::string& devices, int64_t users, PlanOptions options = {.replicas = 0}) {
+    options.objective = Objective::kThroughput;
+    return make_plan(models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
+                     machine_of(devices), {.batch = users}, options);
+}
+
+// One fast card and two slow ones.
+constexpr const char* kUnlike = "sim:h100[0],sim:rtx3090[0-1]";
+
+}  // namespace
+
+TEST_CASE("devices that are not alike serve many users as replicas of several makes",
+          "[planner][makes]") {
+    const Plan plan = plan_for(kUnlike, 100);
+    REQUIRE(plan.others.size() == 1);
+    CHECK(find_violations(plan).empty());
+    const Plan alike = plan_for(kUnlike, 100, {.replicas = 1});
+    CHECK(alike.others.empty());
+    CHECK(tokens_per_second(plan) >= 1.03 * tokens_per_second(alike));
+    // The rate is of each make for its own users, and all users are somebody's.
+    const Plan& other = plan.others[0];
+    CHECK(served_users(plan) == 100);
+    CHECK(plan.prediction.serving.users + other.prediction.serving.users == 100);
+    Plan first = plan;
+    first.others.clear();
+    CHECK(tokens_per_second(plan) == Approx(tokens_per_second(first) + tokens_per_second(other)));
+    CHECK(tokens_per_second(first) > tokens_per_second(other));
+    // Each device is in one replica.
+    const std::vector<std::string> names = all_device_names(plan);
+    CHECK(names.size() == 3);
+    CHECK(std::set<std::string>(names.begin(), names.end()).size() == 3);
+    CHECK(plan.machine.devices[0].name == "sim:h100[0]");
+}
+
+TEST_CASE(
+    "replicas of several makes are taken where they give 3 % more, and never where the "
+    "user forces something",
+    "[planner][makes]") {
+    CHECK(plan_for("sim:h100[0-3]", 64).others.empty());
+    for (const PlanOptions& forced :
+         {PlanOptions{.replicas = 1}, PlanOptions{.tensor_parallel = 1, .replicas = 0},
+          PlanOptions{.pipeline_stages = 3, .replicas = 0}})
+        CHECK(plan_for(kUnlike, 100, forced).others.empty());
+    for (const int64_t users : {2, 8, 24, 60, 100}) {
+        INFO(users);
+        const Plan free = plan_for(kUnlike, users), one = plan_for(kUnlike, users, {.replicas = 1});
+        CHECK(tokens_per_second(free) >= 0.97 * tokens_per_second(one));
+        if (!free.others.empty()) CHECK(tokens_per_second(free) >= 1.03 * tokens_per_second(one));
+    }
+    const Plan latency =
+        make_plan(models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
+                  machine_of(kUnlike), {.batch = 100}, {.objective = Objective::kLatency});
+    CHECK(latency.others.empty());
+}
+
+TEST_CASE("without a number of users each make has as many as it serves best", "[planner][makes]") {
+    const Plan plan = plan_for(kUnlike, 1, {.replicas = 0, .most_users = true});
+    REQUIRE(plan.others.size() == 1);
+    CHECK(find_violations(plan).empty());
+    const Plan alone = plan_for("sim:h100[0]", 1, {.replicas = 0, .most_users = true});
+    CHECK(tokens_per_second(plan) > 1.03 * tokens_per_second(alone));
+    CHECK(served_users(plan) > served_users(alone));
+}
+
+TEST_CASE("a plan of several makes is the same behind its file, which has the graph once",
+          "[planner][makes]") {
+    const Plan plan = plan_for(kUnlike, 100);
+    REQUIRE(plan.others.size() == 1);
+    const std::string bytes = serialize_plan(plan);
+    const Plan again = parse_plan(bytes, "memory");
+    REQUIRE(again.others.size() == 1);
+    CHECK(same(plan, again));
+    CHECK(same(plan.others[0], again.others[0]));
+    CHECK(serialize_plan(again) == bytes);
+    Plan deep = plan;
+    deep.others[0].others.push_back(plan.others[0]);
+    CHECK_THAT(user_error([&] { parse_plan(serialize_plan(deep), "memory"); }),
+               Contains("has replicas of other makes"));
+    Plan damaged = plan;
+    damaged.others[0].stages[0].devices[0] = DeviceId(77);
+    CHECK_THAT(user_error([&] { parse_plan(serialize_plan(damaged), "memory"); }),
+               Contains("damaged"));
+}
+
+TEST_CASE("each replica of several makes is a plan by itself, with its own users and devices",
+          "[planner][makes]") {
+    const Plan plan = plan_for("sim:h100[0-1],sim:rtx3090[0-3]", 200);
+    REQUIRE(plan.others.size() == 1);
+    REQUIRE(plan.num_replicas() > 2);
+    int64_t users = 0;
+    std::vector<std::string> names;
+    for (int64_t r = 0; r < plan.num_replicas(); ++r) {
+        const Plan one = replica_plan(plan, r);
+        CHECK(one.num_replicas() == 1);
+        CHECK(find_violations(one).empty());
+        CHECK(one.machine.devices[0].name == replica_machine(plan, r).devices[0].name);
+        users += one.prediction.serving.users;
+        for (const DeviceInfo& d : one.machine.devices) names.push_back(d.name);
+    }
+    CHECK(users == 200);
+    CHECK(names == all_device_names(plan));
+}
+
+TEST_CASE("the text of a plan tells each make's devices, users and rate", "[planner][makes]") {
+    const Plan plan = plan_for(kUnlike, 100);
+    REQUIRE(plan.others.size() == 1);
+    const std::string text = plan_to_text(plan);
+    CHECK_THAT(text, Contains("on 3 devices") && Contains("100 users on 2 replicas") &&
+                         Contains("another make") && Contains("on sim:rtx3090[0-1]: ") &&
+                         Contains("in a replica as the first"));
+}
+
+}  // namespace cleave::test
