@@ -124,7 +124,7 @@ TEST_CASE("the KV of all users that a throughput counts is in the account", "[pl
         const Plan plan = make_plan(graph, machine, {.batch = users, .context = 1024},
                                     {.objective = Objective::kThroughput, .replicas = 0});
         REQUIRE(find_violations(plan).empty());
-        CHECK(plan.prediction.serving.users == users);
+        CHECK(served_users(plan) == users);
         CHECK(plan.num_replicas() * whole_sequences(plan) >= users);
         CHECK(plan.prediction.lower_bound_ns <= plan.prediction.objective_ns);
         std::set<std::string> all = names_of(plan.machine);
