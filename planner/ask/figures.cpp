@@ -195,8 +195,10 @@ Figures figures_of(const Plan& plan) {
     f.objective_ns = p.objective_ns;
     f.tokens_per_second = tokens_per_second(plan);
     f.users = served_users(plan);
-    f.ttft_ns = p.serving.ttft_ns;
-    f.tpot_ns = p.serving.tpot_ns;
+    for (const Plan* make : makes_of(plan)) {  // of several makes the slowest
+        f.ttft_ns = std::max(f.ttft_ns, make->prediction.serving.ttft_ns);
+        f.tpot_ns = std::max(f.tpot_ns, make->prediction.serving.tpot_ns);
+    }
     int64_t least = INT64_MAX;
     for (const DeviceMemory& m : plan.memory) {
         f.weights += m.weights;

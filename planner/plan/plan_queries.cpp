@@ -474,11 +474,7 @@ double cost_per_million_tokens(const Plan& plan) {
 double gap(const Plan& plan) {
     const Prediction& p = plan.prediction;
     if (p.lower_bound_ns <= 0) return 0.0;
-    auto ns = static_cast<double>(p.objective_ns);
-    // In which every user of all replicas has a token, on average.
-    if (const double rate = tokens_per_second(plan); !plan.others.empty() && rate > 0)
-        ns = 1e9 * static_cast<double>(served_users(plan)) / rate;
-    return ns / static_cast<double>(p.lower_bound_ns) - 1.0;
+    return static_cast<double>(p.objective_ns) / static_cast<double>(p.lower_bound_ns) - 1.0;
 }
 
 }  // namespace cleave::planner

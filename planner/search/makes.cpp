@@ -2,6 +2,7 @@
 #include "planner/search/makes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 #include <set>
@@ -138,6 +139,9 @@ std::optional<Plan> plan_makes(const Machine& machine, const Plan& alike, int64_
         if (plan && (!best || worth(*plan) > worth(*best))) best = std::move(plan);
     }
     if (!best || worth(*best) < kGain * worth(alike)) return std::nullopt;
+    // In which every user has a token, on average.
+    best->prediction.objective_ns =
+        std::llround(1e9 * static_cast<double>(served_users(*best)) / tokens_per_second(*best));
     explain_replicas({scored(alike), scored(*best)}, 1, {}, *best);
     return best;
 }

@@ -118,13 +118,24 @@ std::string room_line(const Plan& plan) {
     return text;
 }
 
+// "12.3 ms"; of replicas of several makes from the least to the most: "12.3 ms to 22.1 ms".
+std::string range_text(const Plan& plan, int64_t Serving::* time) {
+    int64_t least = plan.prediction.serving.*time, most = least;
+    for (const Plan& other : plan.others) {
+        least = std::min(least, other.prediction.serving.*time);
+        most = std::max(most, other.prediction.serving.*time);
+    }
+    return least == most ? time_text(least)
+                         : fmt::format("{} to {}", time_text(least), time_text(most));
+}
+
 std::string speed_line(const Plan& plan) {
     const Prediction& p = plan.prediction;
     const double rate = tokens_per_second(plan);
     if (p.serving.users > 0)
         return fmt::format("{} tokens/s, {} a user, who has a token every {}", rate_text(rate),
                            rate_text(rate / static_cast<double>(served_users(plan))),
-                           time_text(p.serving.tpot_ns));
+                           range_text(plan, &Serving::tpot_ns));
     const int64_t batch = plan.workload.batch;
     return fmt::format(
         "{} tokens/s: a decode pass, {}, takes {}", rate_text(rate),
@@ -135,7 +146,7 @@ std::string speed_line(const Plan& plan) {
 std::string first_token_text(const Plan& plan) {
     const Workload& w = plan.workload;
     const Serving& s = plan.prediction.serving;
-    if (s.users > 0) return fmt::format("after {}", time_text(s.ttft_ns));
+    if (s.users > 0) return fmt::format("after {}", range_text(plan, &Serving::ttft_ns));
     return fmt::format("after {}, when {} of {} tokens {} read",
                        time_text(plan.prediction.prefill_ns),
                        w.batch == 1 ? "a prompt" : fmt::format("{} prompts", w.batch),

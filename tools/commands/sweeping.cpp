@@ -65,8 +65,7 @@ std::string sweep_csv(const Sweep& sweep) {
                 cells.end(),
                 {"yes", f->shape, f->devices, f->tokens_per_second, in_ms(f->objective_ns),
                  in_ms(f->decode_ns), in_ms(f->prefill_ns), f->fullest, f->needed, f->capacity,
-                 f->sequences, f->room.max_context,
-                 f->kv_tokens,
+                 f->sequences, f->room.max_context, f->kv_tokens,
                  f->price_micros > 0 ? planner::CsvCell(f->cost_per_million) : planner::CsvCell()});
         else
             cells.emplace_back("no");

@@ -48,6 +48,9 @@ TEST_CASE("devices that are not alike serve many users as replicas of several ma
     first.others.clear();
     CHECK(tokens_per_second(plan) == Approx(tokens_per_second(first) + tokens_per_second(other)));
     CHECK(tokens_per_second(first) > tokens_per_second(other));
+    CHECK(static_cast<double>(plan.prediction.objective_ns) ==
+          Approx(100e9 / tokens_per_second(plan)));
+    CHECK(plan.prediction.lower_bound_ns <= plan.prediction.objective_ns);
     // Each device is in one replica.
     const std::vector<std::string> names = all_device_names(plan);
     CHECK(names.size() == 3);
