@@ -27,19 +27,8 @@ double load_of(const Engine& engine) {
            static_cast<double>(std::max<int64_t>(1, engine.limits().slots));
 }
 
-void add_to(SchedulerStatistics& sum, const SchedulerStatistics& one) {
-    for (const auto field :
-         {&SchedulerStatistics::blocks_free, &SchedulerStatistics::blocks_held,
-          &SchedulerStatistics::blocks_cached, &SchedulerStatistics::tokens_held,
-          &SchedulerStatistics::waiting, &SchedulerStatistics::running,
-          &SchedulerStatistics::in_flight, &SchedulerStatistics::passes,
-          &SchedulerStatistics::tokens, &SchedulerStatistics::preemptions,
-          &SchedulerStatistics::prefix_queries, &SchedulerStatistics::prefix_hits})
-        sum.*field += one.*field;
-}
-
 void add_to(EngineStatistics& sum, const EngineStatistics& one) {
-    add_to(sum.scheduler, one.scheduler);
+    sum.scheduler = sum.scheduler + one.scheduler;
     for (const auto field : {&EngineStatistics::requests, &EngineStatistics::accepted,
                              &EngineStatistics::refused, &EngineStatistics::prompt_tokens,
                              &EngineStatistics::new_tokens, &EngineStatistics::passes})
@@ -54,6 +43,19 @@ void add_to(EngineStatistics& sum, const EngineStatistics& one) {
 }
 
 }  // namespace
+
+SchedulerStatistics operator+(const SchedulerStatistics& a, const SchedulerStatistics& b) {
+    SchedulerStatistics sum = a;
+    for (const auto field :
+         {&SchedulerStatistics::blocks_free, &SchedulerStatistics::blocks_held,
+          &SchedulerStatistics::blocks_cached, &SchedulerStatistics::tokens_held,
+          &SchedulerStatistics::waiting, &SchedulerStatistics::running,
+          &SchedulerStatistics::in_flight, &SchedulerStatistics::passes,
+          &SchedulerStatistics::tokens, &SchedulerStatistics::preemptions,
+          &SchedulerStatistics::prefix_queries, &SchedulerStatistics::prefix_hits})
+        sum.*field += b.*field;
+    return sum;
+}
 
 EngineGroup::EngineGroup(Engine& engine) : EngineGroup(std::vector{&engine}) {}
 

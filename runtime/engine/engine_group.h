@@ -19,6 +19,9 @@
 
 namespace cleave::runtime {
 
+// Of several schedulers together: sums.
+SchedulerStatistics operator+(const SchedulerStatistics& a, const SchedulerStatistics& b);
+
 class EngineGroup {
 public:
     // The engines must outlive the group and its copies, and hold the same model.

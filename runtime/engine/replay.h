@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "planner/plan/plan.h"
@@ -26,9 +27,18 @@ struct ReplayOptions {
 // `tokens` ids of the vocabulary, random and the same for the same `number`.
 std::vector<int32_t> random_prompt(const planner::Plan& plan, int64_t number, int64_t tokens);
 
+// A replica of a plan (planner::replica_plan), and what runs its passes.
+struct ReplayedReplica {
+    const planner::Plan& plan;
+    PassRunner& runner;
+};
+
 // Takes as long as the trace's arrivals and its last requests do. Latencies are since the arrivals
 // that the trace states. UserError as Engine has it, and for logits that are not numbers; what
 // `runner` throws; Cancelled.
+ServeReport replay(std::span<const ReplayedReplica> replicas,
+                   const std::vector<TraceRequest>& trace, const ReplayOptions& options);
+// Of a plan with one replica.
 ServeReport replay(const planner::Plan& plan, PassRunner& runner,
                    const std::vector<TraceRequest>& trace, const ReplayOptions& options);
 

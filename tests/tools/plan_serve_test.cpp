@@ -193,6 +193,36 @@ TEST_CASE("groups in flight keep the stages of a pipeline busy", "[tools]") {
     CHECK(chosen.groups == PassCosts(plan).best_groups(256, workload.decode_past()));
 }
 
+TEST_CASE("twice the requests on two replicas are served as one half on one", "[tools][replicas]") {
+    planner::Workload workload;
+    workload.batch = 4;
+    workload.context = 512;
+    workload.prompt_tokens = 64;
+    const planner::Plan one =
+        plan_of("sim:h100[0]", workload, {.objective = planner::Objective::kThroughput});
+    workload.batch = 8;
+    const planner::Plan two = plan_of(
+        "sim:h100[0-1]", workload, {.objective = planner::Objective::kThroughput, .replicas = 2});
+    REQUIRE(two.num_replicas() == 2);
+    const auto half = trace_at_rate("rate=500,prompt=64,output=40,requests=32,seed=3");
+    std::vector<TraceRequest> twice;
+    for (const TraceRequest& request : half) twice.insert(twice.end(), 2, request);
+    twice.push_back({twice.back().arrival_ms, 9000, 5});
+    const ServeReport a = forecast(one, half, {}), b = forecast(two, twice, {});
+    CHECK(b.requests == 2 * a.requests);
+    CHECK(b.refused == 1);
+    CHECK(b.output_tokens == 2 * a.output_tokens);
+    CHECK(b.seconds == Approx(a.seconds));
+    CHECK(b.tokens_per_second == Approx(2 * a.tokens_per_second));
+    CHECK(b.first_token_ms.p99 == Approx(a.first_token_ms.p99));
+    CHECK(b.token_gap_ms.p99 == Approx(a.token_gap_ms.p99));
+    CHECK(b.passes == 2 * a.passes);
+    CHECK(b.kv_tokens == 2 * a.kv_tokens);
+    CHECK(b.mean_sequences == Approx(2 * a.mean_sequences));
+    CHECK(b.mean_kv_use == Approx(a.mean_kv_use));
+    CHECK(b.stage_busy.size() == 2);
+}
+
 TEST_CASE("stages that share a host's cores take turns in a forecast", "[tools]") {
     planner::Workload workload;
     workload.batch = 64;

@@ -54,15 +54,20 @@ void run_serve_trace(const RunArguments& flags, Ready& ready) {
     options.cancel = &cancel_token();
     const runtime::ServeReport predicted = runtime::forecast(plan, trace, options.scheduler);
     Interruptible interruptible;
-    auto session = open_session(plan, flags);
-    runtime::SessionRunner runner(*session);
+    const OpenedReplicas opened = open_replicas(plan, flags);
+    std::vector<std::unique_ptr<runtime::SessionRunner>> runners;
+    std::vector<runtime::ReplayedReplica> replicas;
+    for (size_t r = 0; r < opened.plans.size(); ++r) {
+        runners.push_back(std::make_unique<runtime::SessionRunner>(*opened.sessions[r]));
+        replicas.push_back({opened.plans[r], *runners.back()});
+    }
     runtime::ServeReport measured;
     {
         ProgressBar requests("requests served");
         options.progress = [&](int64_t done, int64_t total) { requests.update(done, total); };
-        measured = runtime::replay(plan, runner, trace, options);
+        measured = runtime::replay(replicas, trace, options);
     }
-    if (!flags.trace.empty()) write_trace(flags, plan, *session);
+    if (!flags.trace.empty()) write_trace(flags, opened);
     show_replay(plan, predicted, measured, flags.json);
 }
 

@@ -32,8 +32,8 @@ planner::Plan make_run_plan(const RunArguments& flags, Ready& ready) {
         if (!ready.prompts.empty() && longest < workload.context) workload.prompt_tokens = longest;
         workload.all_logits = needs_all_logits(flags);
     }
-    const bool generates = flags.score_file.empty() && flags.serve.trace.empty();
-    if (!ready.model.plan && !generates && plan.replicas.empty()) plan.replicas = "1";
+    if (!ready.model.plan && !flags.score_file.empty() && plan.replicas.empty())
+        plan.replicas = "1";  // a text is one sequence
     planner::Plan made =
         plan_from_flags(std::move(ready.model), plan, flags.run, workload, flags.drivers);
     name_weight_folders(flags.model, made);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "planner/view/basis.h"
 #include "runtime/base/errors.h"
@@ -78,6 +79,19 @@ std::vector<ReportRow> report_rows() {
     };
 }
 
+// As ServeReport::stage_busy has them: "stage 0", "replica 1 stage 0".
+std::vector<std::string> stage_names(const planner::Plan& plan) {
+    std::vector<std::string> names;
+    int64_t replica = 0;
+    for (const planner::Plan* make : planner::makes_of(plan))
+        for (int64_t alike = 0; alike < make->num_alike(); ++alike, ++replica)
+            for (size_t s = 0; s < make->stages.size(); ++s)
+                names.push_back(plan.num_replicas() == 1
+                                    ? fmt::format("stage {}", s)
+                                    : fmt::format("replica {} stage {}", replica, s));
+    return names;
+}
+
 // A column of each report; of two, how far the second is from the first.
 std::string report_text(const planner::Plan& plan, const std::vector<const ServeReport*>& reports) {
     const ServeReport& first = *reports.front();
@@ -96,8 +110,9 @@ std::string report_text(const planner::Plan& plan, const std::vector<const Serve
             text += fmt::format("{:>11.2f}x", row.value(*reports.back()) / expected);
         text += '\n';
     }
+    const std::vector<std::string> stages = stage_names(plan);
     for (size_t s = 0; s < first.stage_busy.size(); ++s)
-        text += fmt::format("  {:<24}{:>12.1f}\n", fmt::format("stage {} busy, %", s),
+        text += fmt::format("  {:<24}{:>12.1f}\n", stages.at(s) + " busy, %",
                             100 * first.stage_busy[s]);
     text +=
         fmt::format("passes of at most {} tokens, {} in flight at once; a KV pool of {} tokens\n",
