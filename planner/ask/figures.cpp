@@ -110,7 +110,7 @@ std::string shape_of(const Plan& plan) {
     Placement placement;
     for (const Stage& stage : plan.stages)
         placement.stages.push_back({.devices = stage.devices, .shares = {}});
-    const std::string shape = placement.stages.empty() ? "nothing" : shape_name(placement);
+    std::string shape = placement.stages.empty() ? "nothing" : shape_name(placement);
     if (plan.num_replicas() == 1) return shape;
     std::string text = plan.copies.empty()
                            ? "a replica of " + shape

@@ -11,6 +11,7 @@
 
 #include "planner/ask/diff.h"
 #include "planner/ask/what.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "planner/plan/used_devices.h"
 #include "planner/plan/workload_request.h"

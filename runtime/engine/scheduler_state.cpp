@@ -102,10 +102,11 @@ std::string SchedulerState::never_fits(const ScheduledRequest& request) const {
     if (request.copies < 1 || (request.copies > 1 && request.max_new_tokens == 0)) {
         return fmt::format("{} copies of {} new tokens", request.copies, request.max_new_tokens);
     }
-    if (prompt + request.max_new_tokens > limits_.context) {
+    if (request.max_new_tokens > limits_.context - prompt) {
+        const uint64_t both =  // of any number of new ones
+            static_cast<uint64_t>(prompt) + static_cast<uint64_t>(request.max_new_tokens);
         return fmt::format("a prompt of {} tokens and {} new ones are {}; the context has {}",
-                           prompt, request.max_new_tokens, prompt + request.max_new_tokens,
-                           limits_.context);
+                           prompt, request.max_new_tokens, both, limits_.context);
     }
     if (request.copies > limits_.slots) {
         return fmt::format("{} copies; {} sequences run at once", request.copies, limits_.slots);

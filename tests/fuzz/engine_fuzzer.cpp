@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
@@ -34,7 +35,9 @@ cleave_plan* make_plan() {
     options.kv_tokens = 256;
     options.tensor_parallel = 1;
     options.pipeline_stages = 2;
-    if (!good(cleave_graph_import(CLEAVE_BUNDLED_MODEL, nullptr, &graph)) ||
+    const char* model = std::getenv("CLEAVE_FUZZ_MODEL");
+    if (!model) wrong("tests/fuzz/run says which model, in CLEAVE_FUZZ_MODEL");
+    if (!good(cleave_graph_import(model, nullptr, &graph)) ||
         !good(cleave_machine_from_devices("host[0-1]", &machine)) ||
         !good(cleave_plan_make(graph, machine, &options, &plan)))
         wrong("no plan for the bundled model");

@@ -152,7 +152,7 @@ constexpr auto with_own_fields(T& object, Visit&& visit) {
 template <class T>
 concept IsPlan = std::is_same_v<std::remove_const_t<T>, planner::Plan>;
 static_assert(sizeof(planner::Plan) == sizeof(planner::PlanRequest) + sizeof(planner::PlanBody) +
-                                           sizeof(planner::Plan::others));
+                                           sizeof(std::vector<planner::Plan>));
 
 // visit(field, field, ...), all of them.
 template <class T, class Visit>

@@ -169,7 +169,9 @@ void run_serve(ServeArguments flags) {
     note_threads(flags.run);
     flags.server.port = static_cast<uint16_t>(flags.port);
     // One that cannot be had is told before a model is loaded, which may take minutes.
-    serve::HttpServer(flags.server.host, flags.server.port, {}, {});
+    {
+        const serve::HttpServer can_be_had(flags.server.host, flags.server.port, {}, {});
+    }
     TextModel text = load_text_model(flags.model, flags.plan, flags.tokenizer, "serve", "serve");
     serve::ServedModel served = served_model(flags, text);
     if (!text.model.plan && flags.plan.batch == 0 && flags.plan.concurrency == 0)

@@ -8,6 +8,7 @@
 
 #include "runtime/base/errors.h"
 #include "tests/runtime/engine/engine_support.h"
+#include "tests/support/test.h"
 
 using namespace cleave;
 using namespace cleave::runtime;

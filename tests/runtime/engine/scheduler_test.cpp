@@ -91,6 +91,10 @@ TEST_CASE("what can never run is refused with the numbers", "[runtime][engine]")
     CHECK(reason_of(plain_limits(), request_of(0, 1)) == "an empty prompt");
     CHECK(reason_of(plain_limits(), request_of(900, 200)) ==
           "a prompt of 900 tokens and 200 new ones are 1100; the context has 1024");
+    for (const int64_t many : {int64_t{1} << 40, INT64_MAX - 3, INT64_MAX})
+        CHECK_THAT(reason_of(plain_limits(), request_of(7, many)),
+                   Catch::Contains(std::to_string(many) + " new ones are ") &&
+                       Catch::Contains("the context has 1024"));
     CHECK_THAT(reason_of(plain_limits(), request_of(5, 0)),
                Catch::Contains("0 new tokens; at least 1"));
     ScheduledRequest copies = request_of(10, 10);
