@@ -122,7 +122,8 @@ ScoredReplicas scored(const Plan& plan) {
 }  // namespace
 
 bool may_have_makes(const Machine& machine, const PlanOptions& options) {
-    constexpr size_t kMostDevices = 64;
+    constexpr size_t kMostDevices =
+        32;  // a search of each part takes about as long as the first one
     const ObjectiveRow& row = row_of(options.objective);
     return options.replicas == 0 && options.tensor_parallel == 0 && options.pipeline_stages == 0 &&
            options.pins.empty() && row.serves && !row.fewest_for_load &&
