@@ -122,8 +122,8 @@ ScoredReplicas scored(const Plan& plan) {
 }  // namespace
 
 bool may_have_makes(const Machine& machine, const PlanOptions& options) {
-    constexpr size_t kMostDevices =
-        32;  // a search of each part takes about as long as the first one
+    // The searches of the parts take together about as long as the first one, and three rounds.
+    constexpr size_t kMostDevices = 32;
     const ObjectiveRow& row = row_of(options.objective);
     return options.replicas == 0 && options.tensor_parallel == 0 && options.pipeline_stages == 0 &&
            options.pins.empty() && row.serves && !row.fewest_for_load &&

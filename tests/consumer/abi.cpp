@@ -81,6 +81,11 @@ void sizes() {
         cleave_plan_make(graph.get(), machine.get(), &older, &other) == CLEAVE_INVALID_ARGUMENT &&
             error_has("struct_size"),
         "a size that is not set is refused");
+    older.struct_size = sizeof older - 3;  // in the middle of a field, which may be a pointer
+    expect(
+        cleave_plan_make(graph.get(), machine.get(), &older, &other) == CLEAVE_INVALID_ARGUMENT &&
+            error_has("struct_size"),
+        "a size in the middle of a field is refused");
     struct {
         cleave_plan_info known;
         int64_t beyond;

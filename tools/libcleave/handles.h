@@ -73,6 +73,16 @@ inline std::string text_of(const char* text, const char* what) { return &needed(
 // A copy that the caller frees with cleave_string_free.
 char* copy_text(const std::string& text);
 
+// A caller's struct ends with a whole field, whatever its age.
+template <class T>
+void check_size(size_t size, const char* what) {
+    if (size < sizeof(size_t) || size > (size_t{1} << 16))
+        throw ArgumentError(std::string(what) + ".struct_size is not set");
+    if (size % alignof(T) != 0)
+        throw ArgumentError(std::string(what) + ".struct_size " + std::to_string(size) +
+                            " is no size that this struct ever had");
+}
+
 // The caller's struct as this library knows it: what the caller's lacks is zero, and what it has
 // beyond must be.
 template <class T>
@@ -80,8 +90,7 @@ T options_of(const T* given, const char* what) {
     T known{};
     if (!given) return known;
     const size_t size = given->struct_size;
-    if (size < sizeof(size_t) || size > (size_t{1} << 16))
-        throw ArgumentError(std::string(what) + ".struct_size is not set");
+    check_size<T>(size, what);
     const auto* bytes = reinterpret_cast<const unsigned char*>(given);
     for (size_t i = sizeof(T); i < size; ++i)
         if (bytes[i] != 0)
@@ -96,8 +105,7 @@ T options_of(const T* given, const char* what) {
 template <class T>
 void fill(T* out, T known, const char* what) {
     const size_t size = needed(out, what).struct_size;
-    if (size < sizeof(size_t) || size > (size_t{1} << 16))
-        throw ArgumentError(std::string(what) + ".struct_size is not set");
+    check_size<T>(size, what);
     known.struct_size = size;
     std::memset(out, 0, size);
     std::memcpy(out, &known, size < sizeof(T) ? size : sizeof(T));
