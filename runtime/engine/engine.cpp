@@ -404,9 +404,12 @@ EngineAdmission Engine::add(EngineRequest request, EventSink sink) {
 void Engine::cancel(RequestId request) { impl_->cancel(request); }
 
 bool Engine::drain(std::chrono::duration<double> at_most) {
+    using Seconds = std::chrono::duration<double>;
+    constexpr Seconds kYear = std::chrono::hours(365 * 24);  // more has no place in a clock's count
+    const Seconds waits = at_most > Seconds::zero() ? std::min(at_most, kYear) : Seconds::zero();
     Lock lock(impl_->mutex);
     impl_->draining = true;
-    return impl_->idle.wait_for(lock, at_most, [&] { return impl_->is_idle(); });
+    return impl_->idle.wait_for(lock, waits, [&] { return impl_->is_idle(); });
 }
 
 void Engine::shutdown() { impl_->stop(); }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <cmath>
 #include <fstream>
+#include <future>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -130,6 +133,29 @@ TEST_CASE("each request's tokens are those that it has alone, whoever comes, goe
             check_as_alone(requests[key], recorder.told(static_cast<int64_t>(key)),
                            engine.limits());
         check_nothing_held(engine);
+    }
+}
+
+TEST_CASE("a drain waits however long it is let, and not at all for no time", "[runtime][engine]") {
+    for (const double seconds : {1e3, 1e12, 1e300, std::numeric_limits<double>::infinity()}) {
+        INFO(seconds);
+        const planner::Plan plan = plan_of_sizes({});
+        FakeRunner runner(plan);
+        std::mutex gate;
+        std::unique_lock closed(gate);
+        runner.before_pass = [&](int64_t) { const std::lock_guard wait(gate); };
+        Recorder recorder;
+        Engine engine(plan, runner, nullptr, {});
+        engine.add(simple({1, 2, 3}, 5), recorder.sink(0, 1));
+        for (const double none : {0.0, -1.0, -1e300, std::nan("")})
+            CHECK(!engine.drain(std::chrono::duration<double>(none)));
+        auto drained = std::async(std::launch::async, [&] {
+            return engine.drain(std::chrono::duration<double>(seconds));
+        });
+        std::this_thread::sleep_for(20ms);
+        closed.unlock();
+        CHECK(drained.get());
+        recorder.wait();
     }
 }
 
