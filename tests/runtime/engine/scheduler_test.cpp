@@ -276,7 +276,8 @@ TEST_CASE("copies of a request share its prompt's full blocks and copy the last"
 TEST_CASE("a prompt takes the full blocks of a prefix that the pool has", "[runtime][engine]") {
     WatchedScheduler scheduler(plain_limits(), {});
     auto cached = [&](ScheduledRequest request) {
-        REQUIRE(scheduler.add(std::move(request)).request);
+        const Admission admission = scheduler.add(std::move(request));
+        REQUIRE(admission.request);
         REQUIRE(scheduler.next());
         REQUIRE(scheduler.last_pass()->started.size() == 1);
         int64_t tokens = scheduler.last_pass()->started[0].cached_tokens;
