@@ -107,10 +107,7 @@ std::vector<OpKind> makers(const importer::Graph& graph) {
 }  // namespace
 
 std::string shape_of(const Plan& plan) {
-    Placement placement;
-    for (const Stage& stage : plan.stages)
-        placement.stages.push_back({.devices = stage.devices, .shares = {}});
-    std::string shape = placement.stages.empty() ? "nothing" : shape_name(placement);
+    std::string shape = plan.stages.empty() ? "nothing" : shape_name(plan.stages);
     if (plan.num_replicas() == 1) return shape;
     std::string text = plan.copies.empty()
                            ? "a replica of " + shape
@@ -185,20 +182,16 @@ Figures figures_of(const Plan& plan) {
     f.shape = shape_of(plan);
     f.replicas = plan.num_replicas();
     const std::vector<DeviceId> used = used_devices(plan);
-    for (const Plan* make : makes_of(plan)) {
-        f.devices += make->num_alike() * std::ssize(used_devices(*make));
-        f.given += make->num_alike() * std::ssize(make->machine.devices);
-    }
+    f.devices = std::ssize(used_device_names(plan));
+    f.given = std::ssize(all_device_names(plan));
     const Prediction& p = plan.prediction;
     f.decode_ns = p.decode_ns_per_token;
     f.prefill_ns = p.prefill_ns;
     f.objective_ns = p.objective_ns;
     f.tokens_per_second = tokens_per_second(plan);
     f.users = served_users(plan);
-    for (const Plan* make : makes_of(plan)) {  // of several makes the slowest
-        f.ttft_ns = std::max(f.ttft_ns, make->prediction.serving.ttft_ns);
-        f.tpot_ns = std::max(f.tpot_ns, make->prediction.serving.tpot_ns);
-    }
+    f.ttft_ns = range_of_makes(plan, &Serving::ttft_ns).second;
+    f.tpot_ns = range_of_makes(plan, &Serving::tpot_ns).second;
     int64_t least = INT64_MAX;
     for (const DeviceMemory& m : plan.memory) {
         f.weights += m.weights;

@@ -11,7 +11,6 @@
 
 #include "planner/ask/diff.h"
 #include "planner/ask/what.h"
-#include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "planner/plan/used_devices.h"
 #include "planner/plan/workload_request.h"
@@ -53,15 +52,6 @@ bool force_shape(const std::string& what, PlanOptions& options) {
     }
     if (replicas > 0) options.replicas = replicas;
     return true;
-}
-
-std::set<std::string> names_in_use(const Plan& plan) {
-    std::set<std::string> used;
-    for (const Plan* make : makes_of(plan))
-        for (int64_t replica = 0; replica < make->num_alike(); ++replica)
-            for (DeviceId d : used_devices(*make))
-                used.insert(replica_machine(*make, replica).device(d).name);
-    return used;
 }
 
 // The best plan that uses the device: with one end or the middle of the model on it.
@@ -177,7 +167,7 @@ WhyNotAnswer why_not(const Plan& plan, const Case& asked, const std::string& wha
             refuse_what(what, plan);
         }
         const std::string& name = asked.machine.device(device).name;
-        if (names_in_use(plan).contains(name))
+        if (used_device_names(plan).contains(name))
             return same(fmt::format("{} is used; why it has what it has: `why` {}.", name, name));
         a.outcome = with_device(plan, asked, name);
     }

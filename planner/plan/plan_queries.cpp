@@ -399,10 +399,30 @@ std::vector<const Plan*> makes_of(const Plan& plan) {
     return makes;
 }
 
+ReplicaOfMake find_replica(const Plan& plan, int64_t replica) {
+    CLEAVE_CHECK(replica >= 0 && replica < plan.num_replicas())
+        << "replica " << replica << " of " << plan.num_replicas();
+    const Plan* make = &plan;
+    for (size_t next = 0; replica >= make->num_alike(); ++next) {
+        replica -= make->num_alike();
+        make = &plan.others[next];
+    }
+    return {*make, replica};
+}
+
 int64_t served_users(const Plan& plan) {
     int64_t users = 0;
     for (const Plan* make : makes_of(plan)) users += make->prediction.serving.users;
     return users;
+}
+
+std::pair<int64_t, int64_t> range_of_makes(const Plan& plan, int64_t Serving::* time) {
+    int64_t least = INT64_MAX, most = 0;
+    for (const Plan* make : makes_of(plan)) {
+        least = std::min(least, make->prediction.serving.*time);
+        most = std::max(most, make->prediction.serving.*time);
+    }
+    return {least, most};
 }
 
 int64_t sequences_at_once(const Plan& plan) {
@@ -412,27 +432,18 @@ int64_t sequences_at_once(const Plan& plan) {
 }
 
 Plan replica_plan(const Plan& plan, int64_t replica) {
-    CLEAVE_CHECK(replica >= 0 && replica < plan.num_replicas())
-        << "replica " << replica << " of " << plan.num_replicas();
-    const int64_t replicas = plan.num_alike();
-    if (replica >= replicas) {
-        replica -= replicas;
-        for (const Plan& other : plan.others) {
-            if (replica < other.num_alike()) return replica_plan(other, replica);
-            replica -= other.num_alike();
-        }
-    }
-    Plan one = plan;
+    const auto [make, number] = find_replica(plan, replica);
+    Plan one = make;
     one.others.clear();
-    if (replica > 0) one.machine = replica_machine(plan, replica);
+    one.machine = replica_machine(plan, replica);
     for (DeviceMemory& m : one.memory) {
         m.capacity = one.machine.device(m.device).memory_bytes;
         m.reserved = one.machine.device(m.device).reserved_bytes;
     }
     one.copies.clear();
     one.options.replicas = 1;
-    const int64_t users = plan.prediction.serving.users;
-    one.prediction.serving.users = (replica + 1) * users / replicas - replica * users / replicas;
+    const int64_t users = make.prediction.serving.users, replicas = make.num_alike();
+    one.prediction.serving.users = (number + 1) * users / replicas - number * users / replicas;
     return one;
 }
 

@@ -51,8 +51,18 @@ int64_t nodes_used(const Plan& plan);
 // The plan and its others, each a plan of replicas that are alike.
 std::vector<const Plan*> makes_of(const Plan& plan);
 
+// Which of them replica 0 to num_replicas() - 1 is of, and its number there: 0, then the copies.
+struct ReplicaOfMake {
+    const Plan& make;
+    int64_t number;
+};
+ReplicaOfMake find_replica(const Plan& plan, int64_t replica);
+
 // At once, of all replicas; 0: many users are not the objective.
 int64_t served_users(const Plan& plan);
+
+// The least and the most of a plan's makes.
+std::pair<int64_t, int64_t> range_of_makes(const Plan& plan, int64_t Serving::* time);
 
 // Sequences of all replicas together, of which each has its slot.
 int64_t sequences_at_once(const Plan& plan);

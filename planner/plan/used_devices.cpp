@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "runtime/base/errors.h"
+#include "planner/plan/plan_queries.h"
 
 namespace cleave::planner {
 
@@ -23,14 +23,17 @@ std::vector<DeviceId> unused_devices(const Plan& plan) {
 }
 
 const Machine& replica_machine(const Plan& plan, int64_t replica) {
-    if (replica == 0) return plan.machine;
-    if (replica < plan.num_alike()) return plan.copies[static_cast<size_t>(replica - 1)];
-    replica -= plan.num_alike();
-    for (const Plan& other : plan.others) {
-        if (replica < other.num_alike()) return replica_machine(other, replica);
-        replica -= other.num_alike();
-    }
-    throw InternalError("no such replica");
+    const auto [make, number] = find_replica(plan, replica);
+    return number == 0 ? make.machine : make.copies[static_cast<size_t>(number - 1)];
+}
+
+std::set<std::string> used_device_names(const Plan& plan) {
+    std::set<std::string> names;
+    for (const Plan* make : makes_of(plan))
+        for (int64_t replica = 0; replica < make->num_alike(); ++replica)
+            for (DeviceId d : used_devices(*make))
+                names.insert(replica_machine(*make, replica).device(d).name);
+    return names;
 }
 
 std::vector<std::string> all_device_names(const Plan& plan) {

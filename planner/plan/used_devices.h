@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "planner/plan/plan.h"
@@ -18,5 +20,7 @@ const Machine& replica_machine(const Plan& plan, int64_t replica);
 
 // Of all replicas, one after the other: used and unused ones.
 std::vector<std::string> all_device_names(const Plan& plan);
+// Of all replicas, those with a stage.
+std::set<std::string> used_device_names(const Plan& plan);
 
 }  // namespace cleave::planner

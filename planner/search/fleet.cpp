@@ -18,9 +18,7 @@ namespace {
 
 using Devices = std::vector<DeviceId>;
 
-int64_t fleet_size(const Plan& plan) {
-    return plan.num_replicas() * std::ssize(used_devices(plan));
-}
+int64_t fleet_size(const Plan& plan) { return std::ssize(used_device_names(plan)); }
 
 // Whether prices are what is compared.
 bool has_prices(const Machine& machine) {

@@ -12,10 +12,10 @@
 
 #include <fmt/format.h>
 
-#include "planner/build/placement.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/used_devices.h"
 #include "planner/search/explain.h"
+#include "planner/search/propose.h"
 #include "planner/search/replicas.h"
 #include "planner/search/simplicity.h"
 
@@ -85,10 +85,7 @@ std::vector<Parts> ways_to_part(const Machine& machine, const Plan& plan) {
     std::vector<Parts> ways;
     if (Parts kinds = kinds_of(machine); kinds.size() > 1 && kinds.size() <= kMostKinds)
         ways.push_back(std::move(kinds));
-    std::set<std::string> taken;
-    for (int64_t r = 0; r < plan.num_alike(); ++r)
-        for (const DeviceId d : used_devices(plan))
-            taken.insert(replica_machine(plan, r).device(d).name);
+    const std::set<std::string> taken = used_device_names(plan);
     std::vector<DeviceId> used, spare;
     for (size_t d = 0; d < machine.devices.size(); ++d)
         (taken.contains(machine.devices[d].name) ? used : spare).emplace_back(d);
@@ -106,10 +103,7 @@ double worth(const Plan& plan) {
 std::string words_of_shape(const Plan& plan) {
     std::string text;
     for (const Plan* make : makes_of(plan)) {
-        Placement placement;
-        for (const Stage& stage : make->stages)
-            placement.stages.push_back({.devices = stage.devices, .shares = {}});
-        text += (text.empty() ? "" : " and ") + shape_name(placement);
+        text += (text.empty() ? "" : " and ") + shape_name(make->stages);
         if (make->num_alike() > 1) text += fmt::format(" in {} replicas", make->num_alike());
     }
     return text;

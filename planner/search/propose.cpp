@@ -403,6 +403,13 @@ private:
 
 int64_t balance_of(const Proposal& p) { return weighed_ns(p.largest_ns, p.hardship); }
 
+std::string shape_name(std::span<const Stage> stages) {
+    Placement placement;
+    for (const Stage& stage : stages)
+        placement.stages.push_back({.devices = stage.devices, .shares = {}});
+    return shape_name(placement);
+}
+
 std::string shape_name(const Placement& placement) {
     Placement groups;  // each device counts where it first comes
     std::set<DeviceId> seen;

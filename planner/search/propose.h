@@ -14,6 +14,7 @@
 // says what it brought, zero included.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,5 +55,6 @@ Proposals propose(const Analysis& analysis, const Machine& machine, const Worklo
 // "tp 2 x pp 2", "pp 2 of tp 3, 2" for stages of different width; "tp 1 x pp 2 in 5 virtual stages"
 // where devices return.
 std::string shape_name(const Placement& placement);
+std::string shape_name(std::span<const Stage> stages);
 
 }  // namespace cleave::planner

@@ -30,8 +30,8 @@ std::string device_rows(const Plan& all) {
                     "scratch_bytes", "collectives_bytes", "reserved_bytes", "free_bytes",
                     "decode_busy_us"});
     for (int64_t replica = 0; replica < all.num_replicas(); ++replica) {
-        const Plan plan = replica_plan(all, replica);
-        const Machine& machine = plan.machine;
+        const Plan& plan = find_replica(all, replica).make;
+        const Machine& machine = replica_machine(all, replica);
         const auto& busy = plan.prediction.decode_busy_ns;
         for (const DeviceMemory& m : plan.memory) {
             const DeviceInfo& d = machine.device(m.device);

@@ -94,13 +94,6 @@ private:
         return json;
     }
 
-    int64_t slowest(int64_t Serving::* time) const {
-        int64_t most = 0;
-        for (const Plan* make : makes_of(plan_))
-            most = std::max(most, make->prediction.serving.*time);
-        return most;
-    }
-
     Json serving() const {
         const Serving& s = plan_.prediction.serving;
         const auto users = static_cast<double>(served_users(plan_));
@@ -108,8 +101,8 @@ private:
                   {"replicas", plan_.num_replicas()},
                   {"groups_in_flight", s.groups},
                   {"concurrency", served_users(plan_)},
-                  {"ttft_ms", ms(slowest(&Serving::ttft_ns))},
-                  {"tpot_ms", ms(slowest(&Serving::tpot_ns))}};
+                  {"ttft_ms", ms(range_of_makes(plan_, &Serving::ttft_ns).second)},
+                  {"tpot_ms", ms(range_of_makes(plan_, &Serving::tpot_ns).second)}};
         if (const std::optional<KvBound> bound = kv_bound(plan_)) {
             int64_t tokens = 0;
             for (const Plan* make : makes_of(plan_))

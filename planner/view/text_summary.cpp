@@ -120,11 +120,7 @@ std::string room_line(const Plan& plan) {
 
 // "12.3 ms"; of replicas of several makes from the least to the most: "12.3 ms to 22.1 ms".
 std::string range_text(const Plan& plan, int64_t Serving::* time) {
-    int64_t least = plan.prediction.serving.*time, most = least;
-    for (const Plan& other : plan.others) {
-        least = std::min(least, other.prediction.serving.*time);
-        most = std::max(most, other.prediction.serving.*time);
-    }
+    const auto [least, most] = range_of_makes(plan, time);
     return least == most ? time_text(least)
                          : fmt::format("{} to {}", time_text(least), time_text(most));
 }
@@ -157,9 +153,7 @@ std::string first_token_text(const Plan& plan) {
 std::string cost_line(const Plan& plan) {
     const double hour = static_cast<double>(price_micros_per_hour(plan)) / 1e6;
     if (hour == 0) return "";
-    int64_t count = 0;
-    for (const Plan* make : makes_of(plan))
-        count += make->num_alike() * std::ssize(used_devices(*make));
+    const auto count = std::ssize(used_device_names(plan));
     return fmt::format("{:.3g} a million tokens: {} {} {:.4g} an hour",
                        cost_per_million_tokens(plan), count_text(count, "device"),
                        count == 1 ? "costs" : "cost", hour);

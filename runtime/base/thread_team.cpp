@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <thread>
 
 namespace cleave::runtime {
@@ -13,6 +14,12 @@ int available_cores() {
         return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
     unsigned count = std::thread::hardware_concurrency();
     return count > 0 ? static_cast<int>(count) : 1;
+}
+
+int threads_of_each(int threads, int64_t count) {
+    if (count == 1) return threads;
+    return static_cast<int>(
+        std::max<int64_t>(1, (threads > 0 ? threads : available_cores()) / count));
 }
 
 ThreadTeam::ThreadTeam(int threads, bool may_spin)

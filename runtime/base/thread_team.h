@@ -18,6 +18,10 @@ namespace cleave::runtime {
 // Cores that this process may run on.
 int available_cores();
 
+// Of `threads`, or where that is 0 of the cores, for each of several that run at once: at least
+// one. As given, 0 too, for one alone.
+int threads_of_each(int threads, int64_t count);
+
 class ThreadTeam {
 public:
     using Work = void (*)(void* context, int thread, int threads);

@@ -19,12 +19,10 @@ size_t wait_of(Refusal refusal) {
     return static_cast<size_t>(std::ranges::find(kSoonestFirst, refusal) - kSoonestFirst.begin());
 }
 
-// Requests for each slot; of an engine that is dead more than of any other.
+// Of an engine that is dead more than of any other.
 double load_of(const Engine& engine) {
     const EngineStatistics now = engine.statistics();
-    if (!now.fault.empty()) return 1e300;
-    return static_cast<double>(now.requests) /
-           static_cast<double>(std::max<int64_t>(1, engine.limits().slots));
+    return now.fault.empty() ? runtime::load_of(now.requests, engine.limits()) : 1e300;
 }
 
 void add_to(EngineStatistics& sum, const EngineStatistics& one) {
@@ -43,6 +41,10 @@ void add_to(EngineStatistics& sum, const EngineStatistics& one) {
 }
 
 }  // namespace
+
+double load_of(int64_t requests, const EngineLimits& limits) {
+    return static_cast<double>(requests) / static_cast<double>(std::max<int64_t>(1, limits.slots));
+}
 
 SchedulerStatistics operator+(const SchedulerStatistics& a, const SchedulerStatistics& b) {
     SchedulerStatistics sum = a;

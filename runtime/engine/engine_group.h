@@ -22,6 +22,9 @@ namespace cleave::runtime {
 // Of several schedulers together: sums.
 SchedulerStatistics operator+(const SchedulerStatistics& a, const SchedulerStatistics& b);
 
+// Of an engine with so many requests, by which they are shared out: requests for each slot.
+double load_of(int64_t requests, const EngineLimits& limits);
+
 class EngineGroup {
 public:
     // The engines must outlive the group and its copies, and hold the same model.

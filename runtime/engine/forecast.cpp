@@ -41,11 +41,7 @@ public:
     void end_pass();
     // Of its oldest pass in flight; infinity: there is none.
     double next_end_ms() const { return passes_.empty() ? INFINITY : passes_.front().end_ms; }
-    // Requests for each slot, as EngineGroup has it.
-    double load() const {
-        return static_cast<double>(requests_) /
-               static_cast<double>(std::max<int64_t>(1, limits_.slots));
-    }
+    double load() const { return load_of(requests_, limits_); }
     const Scheduler& scheduler() const { return scheduler_; }
     const EngineLimits& limits() const { return limits_; }
     const SchedulerOptions& options() const { return options_; }

@@ -198,7 +198,7 @@ private:
         request.salt = from_.ConsumeIntegralInRange<uint64_t>(0, 2);
 
         OfAnyAge<cleave_request> given(from_, request);
-        const cleave_request read = *fields_of(given.get());
+        const cleave_request read = fields_of(given.get());
         int64_t id = -1;
         if (good(cleave_engine_add(engine_, given.get(), take_event, &events_, &id))) {
             last_ = id;
@@ -212,13 +212,12 @@ private:
                 wrong("a request without a callback");
     }
     // Of a struct of any age: what it does not reach is 0.
-    static const cleave_request* fields_of(const cleave_request* given) {
-        static cleave_request read;
-        read = {};
+    static cleave_request fields_of(const cleave_request* given) {
+        cleave_request read{};
         size_t size = 0;
         std::memcpy(&size, given, sizeof size);
         std::memcpy(&read, given, std::min(size, sizeof read));
-        return &read;
+        return read;
     }
     cleave_engine_statistics look() {
         cleave_engine_statistics statistics{};

@@ -235,12 +235,6 @@ void note_threads(const RunFlags& run) {
             run.threads, cores, cores == 1 ? "" : "s");
 }
 
-int threads_of_replica(const planner::Plan& plan, int threads) {
-    const auto replicas = static_cast<int>(plan.num_replicas());
-    if (replicas == 1) return threads;
-    return std::max(1, (threads > 0 ? threads : runtime::available_cores()) / replicas);
-}
-
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers) {
     if (const std::string why = codegen::why_not_cached(); !why.empty())
         say("note: kernels are not cached: {}\n", why);

@@ -49,10 +49,6 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
 // Says on standard error where --threads are more than the machine has cores.
 void note_threads(const RunFlags& run);
 
-// --threads of each of the plan's replicas, which run at once and share them: at least one. As
-// given, 0 too, where there is one replica.
-int threads_of_replica(const planner::Plan& plan, int threads);
-
 // The options of a session that follow from the flags alone; the user's interrupt ends it.
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers);
 

@@ -5,6 +5,7 @@
 
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/thread_team.h"
 #include "runtime/execute/predicted_passes.h"
 #include "runtime/session/follow.h"
 #include "tools/cli/files.h"
@@ -63,7 +64,7 @@ OpenedReplicas open_replicas(const planner::Plan& plan, RunArguments flags) {
             "of other makes; give --replicas with their number",
             flags.trace);
     OpenedReplicas opened;
-    flags.run.threads = threads_of_replica(plan, flags.run.threads);
+    flags.run.threads = runtime::threads_of_each(flags.run.threads, plan.num_replicas());
     for (int64_t r = 0; r < plan.num_replicas(); ++r)
         opened.plans.push_back(planner::replica_plan(plan, r));
     for (planner::Plan& one : opened.plans) opened.sessions.push_back(open_session(one, flags));

@@ -15,7 +15,8 @@
 #include "planner/plan/plan_queries.h"
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
-#include "runtime/engine/engine_group.h"
+#include "runtime/base/thread_team.h"
+#include "runtime/engine/replica_engines.h"
 #include "tools/cli/groups.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
@@ -101,43 +102,6 @@ void show_state(const runtime::EngineGroup& engines, int64_t* tokens) {
     *tokens = now.new_tokens;
 }
 
-// An engine for each replica of a plan, and what it needs. In the order of construction: engines
-// end before what they use.
-struct ServedReplicas {
-    std::vector<planner::Plan> plans;
-    std::vector<std::unique_ptr<runtime::Session>> sessions;
-    std::vector<std::unique_ptr<runtime::SessionRunner>> runners;
-    std::vector<std::unique_ptr<runtime::Engine>> engines;
-
-    runtime::EngineGroup group() const {
-        std::vector<runtime::Engine*> all;
-        for (const auto& engine : engines) all.push_back(engine.get());
-        return runtime::EngineGroup(all);
-    }
-};
-
-ServedReplicas open_engines(const planner::Plan& plan, const serve::ServedModel& served,
-                            const ServeArguments& flags) {
-    ServedReplicas opened;
-    RunFlags run = flags.run;
-    run.threads = threads_of_replica(plan, run.threads);
-    for (int64_t r = 0; r < plan.num_replicas(); ++r)
-        opened.plans.push_back(planner::replica_plan(plan, r));
-    for (planner::Plan& one : opened.plans) {
-        opened.sessions.push_back(open_session(one, run, flags.drivers));
-        opened.runners.push_back(std::make_unique<runtime::SessionRunner>(*opened.sessions.back()));
-    }
-    for (size_t r = 0; r < opened.plans.size(); ++r) {
-        runtime::EngineOptions options;
-        options.scheduler = scheduler_options(flags.passes, opened.plans[r]);
-        options.scheduler.max_queue = flags.max_queue;
-        options.scheduler.groups = runtime::default_groups(opened.plans[r], run.threads);
-        opened.engines.push_back(std::make_unique<runtime::Engine>(
-            opened.plans[r], *opened.runners[r], served.tokenizer, options));
-    }
-    return opened;
-}
-
 // The one replica of several whose device has failed is told of once, while others serve.
 void tell_of_faults(const runtime::EngineGroup& engines, std::vector<bool>& told) {
     told.resize(engines.size());
@@ -182,8 +146,19 @@ void run_serve(ServeArguments flags) {
     served.grammars =
         std::make_shared<serve::Grammars>(*served.tokenizer, served.vocab, served.stop_ids);
 
-    const ServedReplicas opened = open_engines(plan, served, flags);
-    const runtime::EngineGroup engines = opened.group();
+    RunFlags run = flags.run;
+    run.threads = runtime::threads_of_each(run.threads, plan.num_replicas());
+    const runtime::ReplicaEngines opened(
+        plan, served.tokenizer,
+        [&](planner::Plan& one) { return open_session(one, run, flags.drivers); },
+        [&](const planner::Plan& one) {
+            runtime::EngineOptions options;
+            options.scheduler = scheduler_options(flags.passes, one);
+            options.scheduler.max_queue = flags.max_queue;
+            options.scheduler.groups = runtime::default_groups(one, run.threads);
+            return options;
+        });
+    const runtime::EngineGroup& engines = opened.group();
     const EndSignals signals;
     flags.server.plan_json = [&plan] {
         return planner::plan_to_json(plan, spell_for_command_line);

@@ -12,6 +12,7 @@
 
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
 
 namespace cleave::serve {
 namespace {
@@ -116,9 +117,10 @@ Metrics::Metrics(const planner::Plan& plan, const std::string& model)
     const auto decode_ns = static_cast<double>(plan.prediction.decode_ns_per_token);
     m.decode_seconds = decode_ns / 1e9;
     for (int64_t r = 0; r < plan.num_replicas(); ++r) {
-        const planner::Plan one = planner::replica_plan(plan, r);
+        const planner::Plan& one = planner::find_replica(plan, r).make;
         std::vector<std::string>& names = m.devices.emplace_back();
-        for (const planner::DeviceInfo& device : one.machine.devices) names.push_back(device.name);
+        for (const planner::DeviceInfo& device : planner::replica_machine(plan, r).devices)
+            names.push_back(device.name);
         const std::vector<int64_t>& busy_ns = one.prediction.decode_busy_ns;
         const auto pass_ns = static_cast<double>(one.prediction.decode_ns_per_token);
         for (size_t i = 0; i < busy_ns.size() && pass_ns > 0; ++i)

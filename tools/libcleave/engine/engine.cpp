@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of tools/libcleave/include/cleave_engine.h.
-#include "runtime/engine/engine_group.h"
+#include "runtime/engine/replica_engines.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,9 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "planner/plan/plan_queries.h"
 #include "runtime/base/thread_team.h"
-#include "runtime/engine/pass_runner.h"
 #include "runtime/text/companions.h"
 #include "runtime/text/generation_config.h"
 #include "runtime/text/tokenizer.h"
@@ -22,15 +20,13 @@ using namespace cleave::c_api;
 
 namespace runtime = cleave::runtime;
 
-// In the order of construction: engines end before what they use. One for each replica of a plan.
+// In the order of construction: engines end before what they use.
 struct cleave_engine {
-    std::vector<planner::Plan> plans;
     std::unique_ptr<runtime::Tokenizer> tokenizer;
     std::vector<int32_t> eos_ids;
-    std::vector<std::unique_ptr<runtime::Session>> sessions;
-    std::vector<std::unique_ptr<runtime::SessionRunner>> runners;
-    std::vector<std::unique_ptr<runtime::Engine>> engines;
-    std::optional<runtime::EngineGroup> group;
+    std::optional<runtime::ReplicaEngines> replicas;
+
+    const runtime::EngineGroup& group() const { return replicas->group(); }
 };
 
 namespace {
@@ -147,29 +143,15 @@ void call(cleave_event_callback callback, void* user, const runtime::EngineEvent
     callback(user, &c);
 }
 
-// Replicas run at once, and share the threads.
-void open_engines(const planner::Plan& all, cleave_engine_options given, cleave_engine& made) {
-    if (const int64_t replicas = all.num_replicas(); replicas > 1) {
-        const int64_t threads = given.threads > 0 ? given.threads : runtime::available_cores();
-        given.threads = static_cast<int32_t>(std::max<int64_t>(1, threads / replicas));
-    }
-    for (int64_t r = 0; r < all.num_replicas(); ++r)
-        made.plans.push_back(planner::replica_plan(all, r));
+void open_engines(const planner::Plan& plan, cleave_engine_options given, cleave_engine& made) {
+    given.threads = runtime::threads_of_each(given.threads, plan.num_replicas());
     runtime::SessionOptions options;
     options.threads = given.threads;
     options.compile.reproducible = given.reproducible != 0;
-    for (planner::Plan& plan : made.plans) {
-        made.sessions.push_back(std::make_unique<runtime::Session>(plan, options));
-        made.runners.push_back(std::make_unique<runtime::SessionRunner>(*made.sessions.back()));
-    }
-    std::vector<runtime::Engine*> engines;
-    for (size_t r = 0; r < made.plans.size(); ++r) {
-        made.engines.push_back(
-            std::make_unique<runtime::Engine>(made.plans[r], *made.runners[r], made.tokenizer.get(),
-                                              options_from(given, made.plans[r])));
-        engines.push_back(made.engines.back().get());
-    }
-    made.group.emplace(engines);
+    made.replicas.emplace(
+        plan, made.tokenizer.get(),
+        [&](planner::Plan& one) { return std::make_unique<runtime::Session>(one, options); },
+        [&](const planner::Plan& one) { return options_from(given, one); });
 }
 
 cleave_status status_of(runtime::Refusal refusal) {
@@ -215,7 +197,7 @@ void cleave_engine_free(cleave_engine* engine) { delete engine; }
 
 cleave_status cleave_engine_runs_alone(const cleave_engine* engine, const char** why) {
     return guard(
-        [&] { needed(why, "why") = needed(engine, "engine").group->runs_alone().c_str(); });
+        [&] { needed(why, "why") = needed(engine, "engine").group().runs_alone().c_str(); });
 }
 
 cleave_status cleave_engine_add(cleave_engine* engine, const cleave_request* what,
@@ -226,7 +208,7 @@ cleave_status cleave_engine_add(cleave_engine* engine, const cleave_request* wha
         if (!callback) throw ArgumentError("callback is NULL");
         needed(what, "what");
         const cleave_request given = options_of(what, "cleave_request");
-        runtime::EngineAdmission admission = e.group->add(
+        runtime::EngineAdmission admission = e.group().add(
             request_from(e, given),
             [callback, user](const runtime::EngineEvent& event) { call(callback, user, event); });
         status = status_of(admission.refusal);
@@ -237,12 +219,12 @@ cleave_status cleave_engine_add(cleave_engine* engine, const cleave_request* wha
 }
 
 cleave_status cleave_engine_cancel(cleave_engine* engine, int64_t request) {
-    return guard([&] { engine_of(engine).group->cancel(request); });
+    return guard([&] { engine_of(engine).group().cancel(request); });
 }
 
 cleave_status cleave_engine_drain(cleave_engine* engine, double seconds, int32_t* all_ended) {
     return guard([&] {
-        const bool ended = engine_of(engine).group->drain(std::chrono::duration<double>(seconds));
+        const bool ended = engine_of(engine).group().drain(std::chrono::duration<double>(seconds));
         if (all_ended) *all_ended = ended;
     });
 }
@@ -250,7 +232,7 @@ cleave_status cleave_engine_drain(cleave_engine* engine, double seconds, int32_t
 cleave_status cleave_engine_get_statistics(const cleave_engine* engine,
                                            cleave_engine_statistics* out) {
     return guard([&] {
-        const runtime::EngineGroup& e = *needed(engine, "engine").group;
+        const runtime::EngineGroup& e = needed(engine, "engine").group();
         const runtime::EngineStatistics s = e.statistics();
         const auto finished = [&](runtime::FinishReason reason) {
             return s.finished[static_cast<size_t>(reason)];
