@@ -350,4 +350,15 @@ TEST_CASE("every part of gpu-check passes on a recording fake whose cards comput
     CHECK(bench["decode"]["launch_gaps"]["token_less_traced_steps_ms"].is_number());
     CHECK(bench["decode"]["launch_gaps"]["empty_launches_of_token"] > 0);
     CHECK(bench["prefill"]["ms"] > 0);
+    for (const char* phase : {"decode", "prefill"}) {
+        INFO(phase);
+        CHECK(bench[phase]["predicted_ms"] > 0);
+        bool has_product = false;
+        for (const Json& row : bench[phase]["steps"]) {
+            CHECK(row["ms"] > 0);
+            CHECK(row["predicted_ms"] > 0);
+            has_product |= row["step"].get<std::string>().find("down_proj") != std::string::npos;
+        }
+        CHECK(has_product);
+    }
 }

@@ -24,6 +24,7 @@
 
 #include "models/stand_in_weights.h"
 #include "planner/machine/build_machine.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/cards/cards.h"
@@ -41,7 +42,7 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kNewTokens = 64, kPrompt = 256;
-constexpr int kRepeats = 5, kTracedTokens = 8;
+constexpr int kRepeats = 5, kTracedTokens = 8, kTracedPrompts = 3;
 constexpr double kDecodeGoal = 0.9, kPrefillGoal = 0.7, kGapsGoal = 0.05;
 constexpr int64_t kWarmTokens = 2;  // the first loads what it needs, the second is captured
 // Of random weights in bf16: the deviation from the host's logits, by their own spread.
@@ -277,15 +278,21 @@ private:
             times.overlap.launches > 0
                 ? without_overlap([&] { return token_times(plan, prompt_tokens); })
                 : TokenTimes{};
-        const double traced = traced_ms(plan, prompt_tokens);
+        const TracedSteps steps = traced_steps(plan, prompt_tokens, kWarmTokens + kTracedTokens);
+        const double traced = steps.sum();
         const auto launches = static_cast<int64_t>(plan.decode.steps.size()) + 1;  // the choice
         const double empty = bench::Card(machine_, drivers_, compile_).empty_launch_ms(launches) *
                              static_cast<double>(launches);
         json["decode"] = {
-            {"past", flags_.tokens},         {"tokens", kNewTokens},
-            {"ms_per_token", times.ms},      {"ms_per_token_host_clock", times.host_ms},
-            {"ms_of_graph", times.graph_ms}, {"weight_gb_per_s", weight_bytes() / times.ms / 1e6},
-            {"of_copy_bandwidth", nullptr},  {"goal", kDecodeGoal},
+            {"past", flags_.tokens},
+            {"tokens", kNewTokens},
+            {"predicted_ms", static_cast<double>(plan.prediction.decode_ns_per_token) * 1e-6},
+            {"ms_per_token", times.ms},
+            {"ms_per_token_host_clock", times.host_ms},
+            {"ms_of_graph", times.graph_ms},
+            {"weight_gb_per_s", weight_bytes() / times.ms / 1e6},
+            {"of_copy_bandwidth", nullptr},
+            {"goal", kDecodeGoal},
             {"launches", launches}};
         if (copy > 0) {
             const double share = weight_bytes() / (times.ms * 1e-3) / copy;
@@ -313,6 +320,7 @@ private:
              "launch, too, and the choice of the token, which is no step, counts as gap; "
              "empty_launches: a graph of as many launches that do almost nothing: an estimate from "
              "above; reached: by both"}};
+        json["decode"]["steps"] = steps.rows();
     }
 
     struct TokenTimes {
@@ -354,22 +362,72 @@ private:
         return {middle(ms), middle(graph), middle(host), session.overlap()};
     }
 
-    // The sum of a token's steps, each between two events: of passes that are launched step by
-    // step.
-    double traced_ms(planner::Plan& plan, int64_t prompt_tokens) const {
+    // Steps of passes that are launched one by one, each between two events: milliseconds of a
+    // pass by what the step is, layers together; the middle of the passes. Beside them, what the
+    // plan said.
+    struct TracedSteps {
+        std::map<std::string, double> ms, predicted_ms;
+        std::map<std::string, int64_t> count;
+
+        double sum() const {
+            return std::accumulate(ms.begin(), ms.end(), 0.0,
+                                   [](double all, const auto& one) { return all + one.second; });
+        }
+        Json rows() const {
+            std::vector<std::pair<std::string, double>> order(ms.begin(), ms.end());
+            std::stable_sort(order.begin(), order.end(),
+                             [](const auto& a, const auto& b) { return a.second > b.second; });
+            Json rows = Json::array();
+            for (const auto& [name, time] : order)
+                rows.push_back({{"step", name},
+                                {"count", count.at(name)},
+                                {"ms", time},
+                                {"predicted_ms", predicted_ms.at(name)}});
+            return rows;
+        }
+    };
+    // "linear layers.#.down_proj": one name for a step of all layers.
+    static std::string step_of_any_layer(const planner::Plan& plan, const planner::Phase& phase,
+                                         const planner::Step& step) {
+        std::string name = planner::step_implementation(plan, phase, step);
+        if (const planner::Compute* compute = step.compute(); compute && !compute->ops.empty())
+            name += " " + plan.graph.op(compute->ops.front()).name;
+        std::string out;
+        for (char c : name) {
+            const bool digit = c >= '0' && c <= '9';
+            if (!digit) out += c;
+            if (digit && (out.empty() || out.back() != '#')) out += '#';
+        }
+        return out;
+    }
+    // Of the passes after those that warm up; of the prompt's where there are no others.
+    TracedSteps traced_steps(planner::Plan& plan, int64_t prompt_tokens, int64_t new_tokens) const {
         runtime::SessionOptions traced = options();
         traced.record_trace = true;
         runtime::Session session(plan, traced);
-        session.run_greedy(std::vector{first_pass(prompt_tokens)});
-        session.run_greedy(next_passes(prompt_tokens, kWarmTokens + kTracedTokens));
-        std::map<int32_t, double> passes;
+        for (int64_t i = 0; i <= (new_tokens > 0 ? 0 : kTracedPrompts); ++i)
+            session.run_greedy(std::vector{first_pass(prompt_tokens)});
+        if (new_tokens > 0) session.run_greedy(next_passes(prompt_tokens, new_tokens));
+        const int64_t warm = new_tokens > 0 ? kWarmTokens : 0;
+        const bool is_prefill = new_tokens == 0;
+        std::map<std::string, std::map<int32_t, double>> passes;
+        TracedSteps steps;
+        const planner::Phase& phase = plan.phase(is_prefill);
+        for (const planner::Step& step : phase.steps) {
+            const std::string name = step_of_any_layer(plan, phase, step);
+            ++steps.count[name];
+            steps.predicted_ms[name] += static_cast<double>(step.predicted_ns) * 1e-6;
+        }
         for (const runtime::TraceEvent& event : session.trace().events)
-            if (!event.is_prefill)
-                passes[event.pass] += static_cast<double>(event.end_ns - event.start_ns) * 1e-6;
-        std::vector<double> ms;
-        for (const auto& [pass, sum] : passes)
-            if (pass > kWarmTokens) ms.push_back(sum);  // pass 0 is the prompt
-        return middle(ms);
+            if (event.is_prefill == is_prefill && event.pass > warm)  // pass 0 warms up as well
+                passes[step_of_any_layer(plan, phase, phase.steps[event.step.index()])]
+                      [event.pass] += static_cast<double>(event.end_ns - event.start_ns) * 1e-6;
+        for (const auto& [name, by_pass] : passes) {
+            std::vector<double> ms;
+            for (const auto& [pass, time] : by_pass) ms.push_back(time);
+            steps.ms[name] = middle(ms);
+        }
+        return steps;
     }
 
     void prefill(Json& json, const bench::TorchRates& torch) const {
@@ -393,9 +451,13 @@ private:
             dtype_bytes(DType::kBF16, graph_.config.vocab_size * graph_.config.hidden_size));
         const double flops = (weight_bytes() - head) / 2 * 2 * static_cast<double>(tokens);
         const double rate = flops / (middle(ms) * 1e-3);
-        json["prefill"] = {
-            {"tokens", tokens},      {"ms", middle(ms)},     {"ms_host_clock", middle(host)},
-            {"tflops", rate / 1e12}, {"goal", kPrefillGoal}, {"of_matmul", nullptr}};
+        json["prefill"] = {{"tokens", tokens},
+                           {"ms", middle(ms)},
+                           {"ms_host_clock", middle(host)},
+                           {"predicted_ms", static_cast<double>(plan.prediction.prefill_ns) * 1e-6},
+                           {"tflops", rate / 1e12},
+                           {"goal", kPrefillGoal},
+                           {"of_matmul", nullptr}};
         if (torch.reason.empty()) {
             json["prefill"]["matmul_tflops"] = torch.matmul_flops() / 1e12;
             json["prefill"]["of_matmul"] = rate / torch.matmul_flops();
@@ -403,6 +465,8 @@ private:
         } else {
             json["prefill"]["reason"] = torch.reason;
         }
+        show(json);
+        json["prefill"]["steps"] = traced_steps(plan, tokens, 0).rows();
     }
 
     BenchFlags flags_;
