@@ -3,7 +3,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <filesystem>
+#include <new>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -31,6 +36,8 @@ namespace {
 
 using namespace cleave;
 
+const std::terminate_handler usual_terminate = std::get_terminate();
+
 // Work that can stop between steps and clean up is asked to; a second Ctrl-C, or one elsewhere,
 // ends the process.
 void on_interrupt(int) {
@@ -40,6 +47,21 @@ void on_interrupt(int) {
         ::_exit(130);
     }
     tools::cancel_token().cancel();
+}
+
+// Memory may fail in a function that may not throw, of CLI11 and of the JSON library among others:
+// that is told like all else; the process ends there.
+[[noreturn]] void on_terminate() {
+    try {
+        if (std::current_exception()) throw;
+    } catch (const std::bad_alloc&) {
+        constexpr std::string_view kSays = "cleave: out of memory on this host\n";
+        [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kSays.data(), kSays.size());
+        ::_exit(1);
+    } catch (...) {  // the handler of before says what it is
+    }
+    usual_terminate();
+    std::abort();
 }
 
 // Why this process fails, for the other ranks of its run.
@@ -130,6 +152,7 @@ void open_standard_streams() {
 
 int main(int argc, char** argv) {
     open_standard_streams();
+    std::set_terminate(on_terminate);
     std::signal(SIGINT, on_interrupt);
     // A file beyond `ulimit -f` is an error of its write.
     std::signal(SIGXFSZ, SIG_IGN);
