@@ -115,12 +115,12 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
         w.constant("kQueries", tile.tokens);
         w.constant("kKeys", tile.depth);
         // A sequence may leave its last tile almost empty; single tokens have none.
-        stub.launch.grid[0].constant = 0;
-        stub.launch.grid[0].per_token = 1;
-        stub.launch.grid[0].per_sequence = tile.tokens - 1;
-        stub.launch.grid[0].per_single = -tile.tokens;
-        stub.launch.grid[0].divisor = tile.tokens;
-        stub.launch.grid[1] = Extent{heads};
+        stub.launch.grid[0] = Extent{heads};
+        stub.launch.grid[1].constant = 0;
+        stub.launch.grid[1].per_token = 1;
+        stub.launch.grid[1].per_sequence = tile.tokens - 1;
+        stub.launch.grid[1].per_single = -tile.tokens;
+        stub.launch.grid[1].divisor = tile.tokens;
     } else {
         w.constant("kTogether", tile.rows);
         w.constant("kLanes", planner::attention_lanes(limits, shape));

@@ -195,7 +195,7 @@ int64_t attention_scratch_bytes(const AttentionShape& s, const Tile& tile) {
 Grid attention_grid(const AttentionShape& s, const Tile& tile) {
     if (tile.tokens <= 1) return {decode_blocks(s, tile.rows), 1, tile.splits};
     // A sequence may leave its last tile almost empty.
-    return {ceil_div(s.tokens + s.sequences * (tile.tokens - 1), tile.tokens), s.heads, 1};
+    return {s.heads, ceil_div(s.tokens + s.sequences * (tile.tokens - 1), tile.tokens), 1};
 }
 
 int64_t attention_registers(const DeviceLimits& limits, const AttentionShape& s, const Tile& tile) {

@@ -165,8 +165,7 @@ TEST_CASE(
     CHECK_THAT(read_products(compile(moved).ptx).wrong,
                Catch::Matchers::StartsWith("behind the fence: mov"));
     const std::string early =
-        changed(attention, "wgmma_commit();\n        wgmma_wait<0>();\n        s.hold();",
-                "wgmma_commit();\n        s.hold();");
+        changed(attention, "wgmma_wait<1>();\n        s.hold();", "s.hold();");
     CHECK_THAT(remarks_in(compile(early).log),
                Catch::Matchers::Contains("serialized") || Catch::Matchers::Contains("is injected"));
 }

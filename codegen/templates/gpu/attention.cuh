@@ -84,22 +84,24 @@ constexpr int kStagedAtOnce = 8;
 DEVICE float rescale(float a, float b) { return a == -kInfinity ? 0.0f : exp2(a - b); }
 
 // Prefill: up to C::kQueries neighbouring tokens of one sequence and one query head, and the keys
-// that they see.
+// that they see. Of a sequence the last tokens come first, of all heads: they see the most keys,
+// and what starts last should be short.
 template <class C>
 struct PrefillWork {
-    i64 t0 = 0, head = block_y();
+    i64 t0 = 0, head = block_x();
     int tokens = 0;  // 0: this block has none
     int begin = 0, end = 0;
     KvRows<C, const typename C::Kv> rows{};
 
     DEVICE explicit PrefillWork(const AttentionArgs<C>& a) {
-        i64 tile = block_x();
+        i64 tile = block_y();
         for (i64 s = a.num_singles; s < a.num_sequences && tokens == 0; ++s) {
             i64 from = a.sequence_starts[s], count = a.sequence_starts[s + 1] - from;
             i64 tiles = ceil_div<i64>(count, C::kQueries);
             if (tile < tiles) {
-                t0 = from + tile * C::kQueries;
-                tokens = int(min<i64>(C::kQueries, count - tile * C::kQueries));
+                const i64 first = (tiles - 1 - tile) * C::kQueries;
+                t0 = from + first;
+                tokens = int(min<i64>(C::kQueries, count - first));
             }
             tile -= tiles;
         }

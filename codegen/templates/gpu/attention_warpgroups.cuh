@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of many tokens by warpgroups (wgmma): as attention_prefill.cuh, but a warpgroup owns 64
 // queries, and while it works on kKeys keys, the next ones are copied into the other half of shared
-// memory; one barrier for each. Everything there is in panels of 64 features, [rows, 64] each,
-// swizzled as WgmmaOperand has it: scores are products of queries and keys as they are;
+// memory; one barrier for each (attend_ahead). Everything there is in panels of 64 features, [rows,
+// 64] each, swizzled as WgmmaOperand has it: scores are products of queries and keys as they are;
 // probabilities stay in registers, where those of a score are those of the left operand, and
 // multiply the values by columns (WgmmaOperand::transposed). What a head is shorter than its panels
 // reads as zero.
@@ -113,29 +113,65 @@ struct WarpgroupAttention {
                              Vector<T, kRun>{});
     }
 
-    // Keys and values [key, key + kKeys), zero from `end` on.
+    // Of 8 bits: keys and values [key, key + kKeys), zero from `end` on; their scales to a half.
     DEVICE void stage(const Rows& rows, int key, int end, int half) {
         constexpr int kRuns = max(kHeadDim, kVHeadDim) / kRun, kBytes = kRun * int(sizeof(Kv));
         auto copy = [&](int i, int position, i32 block, bool valid) {
-            const int j = i / kRuns, d = i % kRuns * kRun, to = place(kKeys, j, d);
+            const int j = i / kRuns, d = i % kRuns * kRun;
             const Kv *key_row = rows.key(block, position), *from = rows.value(block, position);
             if (d == 0 && valid) rows.check_key(block, position), rows.check_value(block, position);
-            if constexpr (kScaled) {
-                Kv *to_key = copied + j * kHeadDim,
-                   *to_value = copied + kKeys * kHeadDim + j * kVHeadDim;
-                if (d < kHeadDim) async_copy<kBytes>(to_key + d, key_row + d, valid);
-                if (d < kVHeadDim) async_copy<kBytes>(to_value + d, from + d, valid);
-                if (d > 0) return;
-                float* to_scale = scales + half * 2 * kKeys + j;
-                async_copy<4>(to_scale, rows.key_scale(block, position), valid);
-                async_copy<4>(to_scale + kKeys, rows.value_scale(block, position), valid);
-            } else {
-                if (d < kHeadDim) async_copy<kBytes>(keys(half) + to, key_row + d, valid);
-                if (d < kVHeadDim) async_copy<kBytes>(values(half) + to, from + d, valid);
-            }
+            Kv *to_key = copied + j * kHeadDim,
+               *to_value = copied + kKeys * kHeadDim + j * kVHeadDim;
+            if (d < kHeadDim) async_copy<kBytes>(to_key + d, key_row + d, valid);
+            if (d < kVHeadDim) async_copy<kBytes>(to_value + d, from + d, valid);
+            if (d > 0) return;
+            float* to_scale = scales + half * 2 * kKeys + j;
+            async_copy<4>(to_scale, rows.key_scale(block, position), valid);
+            async_copy<4>(to_scale + kKeys, rows.value_scale(block, position), valid);
         };
         stage_rows<kKeys * kRuns, kThreads>(rows, key, end, [](int i) { return i / kRuns; }, copy);
         async_commit();
+    }
+    // Blocks of the cache that hold positions [key, key + kKeys), of which `key` begins one; behind
+    // `end` the last again.
+    struct Blocks {
+        i32 id[kKeys / kKvBlock];
+    };
+    static DEVICE Blocks blocks_of(const PrefillWork<C>& work, int key) {
+        Blocks blocks;
+#pragma unroll
+        for (int b = 0; b < kKeys / kKvBlock; ++b)
+            blocks.id[b] = work.rows.block(min(key + b * kKvBlock, work.end - 1));
+        return blocks;
+    }
+    // Keys (values) [key, key + kKeys) to a half, zero where nobody sees them; the caller commits.
+    DEVICE void stage_keys(const PrefillWork<C>& work, const Blocks& blocks, int key, int half) {
+        stage_blocks<kHeadDim>(
+            work, key, keys(half), [&](int b, int j) { return work.rows.key(blocks.id[b], j); },
+            [&](int b, int j) { work.rows.check_key(blocks.id[b], j); });
+    }
+    DEVICE void stage_values(const PrefillWork<C>& work, const Blocks& blocks, int key, int half) {
+        stage_blocks<kVHeadDim>(
+            work, key, values(half), [&](int b, int j) { return work.rows.value(blocks.id[b], j); },
+            [&](int b, int j) { work.rows.check_value(blocks.id[b], j); });
+    }
+    template <int kFeatures, class Row, class Check>
+    static DEVICE void stage_blocks(const PrefillWork<C>& work, int key, T* to, const Row& row,
+                                    const Check& check) {
+        constexpr int kRuns = kFeatures / kRun, kCount = kKvBlock * kRuns;
+#pragma unroll
+        for (int n = 0; n < ceil_div(kCount, kThreads); ++n) {
+            const int i = thread_x() + n * kThreads, j = i / kRuns, d = i % kRuns * kRun;
+            if (kCount % kThreads != 0 && i >= kCount) break;
+            T* place_of_first = to + place(kKeys, j, d);
+#pragma unroll
+            for (int b = 0; b < kKeys / kKvBlock; ++b) {
+                const int position = key + b * kKvBlock + j;
+                const bool seen = position >= work.begin && position < work.end;
+                if (d == 0 && seen) check(b, j);
+                async_copy<16>(place_of_first + b * kKvBlock * kPanel, row(b, j) + d, seen);
+            }
+        }
     }
 
     // What was copied, as the products take it.
@@ -151,69 +187,84 @@ struct WarpgroupAttention {
                          load_staged<kRun>(from + i * kRun));
     }
 
-    // Scores of this warpgroup's queries for the staged keys, then the running softmax, then its
-    // product.
-    DEVICE void take(i64 key, int half) {
-        Scores s;
-        score(s, half);
-        WarpgroupFragment<T> weights[kKeys / 16];
-        soften(s, key, half, weights);
+    using Weights = WarpgroupFragment<T>[kKeys / 16];
+
+    // Before products are begun: what they read and add to is in its registers. ptxas would wait
+    // for each product where it saw them written between two.
+    DEVICE void begin(Weights& weights) {
 #pragma unroll
         for (int k = 0; k < kKeys / 16; ++k) weights[k].hold();
-#pragma unroll
-        for (int n = 0; n < kSums; ++n) sum[n].hold();
+        hold_sums();
         wgmma_fence();
+    }
+    // The scores of this warpgroup's queries for the keys of a half.
+    DEVICE void score(Scores& s, int half) const {
+        // Addresses are in units of 16 bytes; none of these sums overflows their field.
+        const u64 left = O::descriptor(shared_address(queries) + my_group() * O::kRowBytes),
+                  right = O::descriptor(shared_address(keys(half)));
+#pragma unroll
+        for (int k = 0; k < kDim; k += 16) {
+            const int chunk = k % kPanel / 8, panel = k / kPanel * (O::kRowBytes / 16);
+            wgmma<T>(s, left + u64(panel * kQueries + chunk), right + u64(panel * kKeys + chunk));
+        }
+        wgmma_commit();
+    }
+    // Adds the values of a half, weighted.
+    DEVICE void add_values(const Weights& weights, int half) {
+        const u64 right = O::transposed(shared_address(values(half)), kKeys * O::kRowBytes);
 #pragma unroll
         for (int k = 0; k < kKeys / 16; ++k)
 #pragma unroll
-            for (int n = 0; n < kSums; ++n) {
-                T* right = values(half) + (n * kWidth * kKeys + k * 16 * kPanel);
+            for (int n = 0; n < kSums; ++n)
                 wgmma<T>(sum[n], weights[k],
-                         O::transposed(shared_address(right), kKeys * O::kRowBytes));
-            }
+                         right + u64((n * kWidth * kKeys + k * 16 * kPanel) / 8));
         wgmma_commit();
-        wgmma_wait<0>();
+    }
+    DEVICE void hold_sums() {
 #pragma unroll
         for (int n = 0; n < kSums; ++n) sum[n].hold();
     }
-
-    DEVICE void score(Scores& s, int half) const {
-        s.clear();
-        wgmma_fence();
+    DEVICE void scale_sums(const float (&by)[kRowSlots]) {
 #pragma unroll
-        for (int k = 0; k < kDim; k += 16) {
-            int d = k % kPanel, panel = k / kPanel * kPanel;
-            T* left = queries + panel * kQueries + my_group() * kPanel + d;
-            T* right = keys(half) + panel * kKeys + d;
-            wgmma<T>(s, O::descriptor(shared_address(left)), O::descriptor(shared_address(right)));
-        }
-        wgmma_commit();
-        wgmma_wait<0>();
-        s.hold();
+        for (int n = 0; n < kSums; ++n)
+#pragma unroll
+            for (int i = 0; i < Sum::kC; ++i) sum[n].v[i] *= by[row_slot(i)];
     }
 
-    // Probabilities, lifted, before division by their total, which keeps up with them as the sums
-    // do.
-    DEVICE void soften(const Scores& s, i64 key, int half, WarpgroupFragment<T>* weights) {
-        float p[Scores::kC], next[kRowSlots], keep[kRowSlots], base[kRowSlots];
+    // Scores that are multiplied by a number alone are so where 2 is raised to them.
+    static constexpr bool kPlain = !kScaled && C::kSoftcap == 0.0f && C::kScale > 0.0f;
+    static constexpr float kUnit = kPlain ? C::kScale * kLog2E : 1.0f;
+
+    // Scores to probabilities, lifted, before division by their total, which keeps up with them as
+    // the sums do; `keep`: what sums so far are to be multiplied by.
+    DEVICE void soften(Scores& s, i64 key, int half, float (&keep)[kRowSlots]) {
+        float next[kRowSlots], base[kRowSlots];
         int from[kRowSlots], to[kRowSlots];
+        bool sees_all = true;
 #pragma unroll
         for (int r = 0; r < kRowSlots; ++r) {
             next[r] = -kInfinity;
             from[r] = C::kWindow > 0 ? int(max<i64>(first[r] - key, 0)) : 0;
             to[r] = int(min<i64>(last[r] - key, kKeys));
+            sees_all = sees_all && from[r] == 0 && to[r] == kKeys;
+        }
+        if constexpr (!kPlain) {
+#pragma unroll
+            for (int i = 0; i < Scores::kC; ++i)
+                s.v[i] = capped<C>(kScaled ? s.v[i] * key_scales(half)[c_col(i)] : s.v[i]);
+        }
+        if (!sees_all) {
+#pragma unroll
+            for (int i = 0; i < Scores::kC; ++i) {
+                const int r = row_slot(i), k = c_col(i);
+                s.v[i] = k >= from[r] && k < to[r] ? s.v[i] : -kInfinity;
+            }
         }
 #pragma unroll
-        for (int i = 0; i < Scores::kC; ++i) {
-            int r = row_slot(i), k = c_col(i);
-            float dot = s.at(i);
-            if constexpr (kScaled) dot *= key_scales(half)[k];
-            p[i] = k >= from[r] && k < to[r] ? capped<C>(dot) : -kInfinity;
-            next[r] = max(next[r], p[i]);
-        }
+        for (int i = 0; i < Scores::kC; ++i) next[row_slot(i)] = larger(next[row_slot(i)], s.v[i]);
 #pragma unroll
         for (int r = 0; r < kRowSlots; ++r) {
-            next[r] = max(top[r], group_max<kRowLanes>(next[r]));
+            next[r] = larger(top[r], group_max<kRowLanes>(next[r]) * kUnit);
             base[r] = next[r] == -kInfinity ? 0.0f : next[r];  // no key so far
             keep[r] = exp2(top[r] - base[r]);
             base[r] -= kLift<T>;
@@ -227,18 +278,36 @@ struct WarpgroupAttention {
         }
 #pragma unroll
         for (int i = 0; i < Scores::kC; ++i) {
-            const bool seen = p[i] != -kInfinity;
-            p[i] = exp2(p[i] - base[row_slot(i)]);
-            total[row_slot(i)] += p[i];
-            if constexpr (kScaled)
-                p[i] = value_unit.weight(p[i], value_scales(half)[c_col(i)], seen);
+            const bool seen = s.v[i] != -kInfinity;
+            float p = exp2(fma(s.v[i], kUnit, -base[row_slot(i)]));
+            total[row_slot(i)] += p;
+            if constexpr (kScaled) p = value_unit.weight(p, value_scales(half)[c_col(i)], seen);
+            s.v[i] = p;
         }
+    }
+    static DEVICE void narrow(const Scores& s, Weights& weights) {
 #pragma unroll
-        for (int i = 0; i < Scores::kC / 2; ++i) weights[i / 4].set(i % 4, p[2 * i], p[2 * i + 1]);
-#pragma unroll
-        for (int n = 0; n < kSums; ++n)
-#pragma unroll
-            for (int i = 0; i < Sum::kC; ++i) sum[n].v[i] *= keep[row_slot(i)];
+        for (int i = 0; i < Scores::kC / 2; ++i)
+            weights[i / 4].set(i % 4, s.v[2 * i], s.v[2 * i + 1]);
+    }
+
+    // Of 8 bits: scores, probabilities and their product, one after the other.
+    DEVICE void take(i64 key, int half) {
+        Scores s;
+        Weights weights;
+        float keep[kRowSlots];
+        s.clear();
+        wgmma_fence();
+        score(s, half);
+        wgmma_wait<0>();
+        s.hold();
+        soften(s, key, half, keep);
+        narrow(s, weights);
+        scale_sums(keep);
+        begin(weights);
+        add_values(weights, half);
+        wgmma_wait<0>();
+        hold_sums();
     }
 
     DEVICE void write(X* out, int tokens) {
@@ -260,6 +329,89 @@ struct WarpgroupAttention {
     }
 };
 
+// Of 8 bits, by one half of widened keys and values; the first are on their way.
+template <class C>
+DEVICE void attend_to_widened(WarpgroupAttention<C>& p, const PrefillWork<C>& work, bool mine) {
+    using P = WarpgroupAttention<C>;
+    int half = 0;
+    for (int key = work.begin; key < work.end; key += P::kKeys) {
+        async_wait<0>();
+        barrier();
+        p.widen();
+        async_fence();
+        barrier();
+        if (key + P::kKeys < work.end) p.stage(work.rows, key + P::kKeys, work.end, 1 - half);
+        if (mine) p.take(key, half);
+        half = 1 - half;
+    }
+}
+
+// Scores of keys are computed while probabilities of those before them still meet their values:
+// both products run beside the copies of further keys and beside the exponentials (Shah et al.,
+// "FlashAttention-3", 3.2). Values arrive a step after their keys, whose first are on their way.
+// Warpgroups without tokens compute, too: ptxas waits for each product that is in a branch.
+template <class C>
+DEVICE void attend_ahead(WarpgroupAttention<C>& p, const PrefillWork<C>& work) {
+    using P = WarpgroupAttention<C>;
+    typename P::Scores s;
+    typename P::Weights weights;
+    float keep[P::kRowSlots];
+    const auto arrive = [] {
+        async_wait<0>();
+        async_fence();
+        barrier();
+    };
+    // While the products of this step run: its values, and the keys of the next. Blocks are looked
+    // up a step before they are copied.
+    const int begin = work.begin / kKvBlock * kKvBlock;
+    typename P::Blocks of_values = P::blocks_of(work, begin),
+                       of_keys = P::blocks_of(work, begin + P::kKeys);
+    const auto stage_behind = [&](int key, int half) {
+        const typename P::Blocks ahead = P::blocks_of(work, key + 2 * P::kKeys);
+        p.stage_values(work, of_values, key, half);
+        if (key + P::kKeys < work.end) p.stage_keys(work, of_keys, key + P::kKeys, 1 - half);
+        async_commit();
+        of_values = of_keys;
+        of_keys = ahead;
+    };
+    arrive();
+    s.clear();
+    wgmma_fence();
+    p.score(s, 0);
+    stage_behind(begin, 0);
+    wgmma_wait<0>();
+    s.hold();
+    p.soften(s, begin, 0, keep);
+    // The wait begins a step: at the end of one, ptxas moves it in front of the exponentials.
+    const auto settle = [&] {
+        wgmma_wait<0>();
+        p.hold_sums();
+        p.narrow(s, weights);
+        arrive();
+    };
+    int half = 0;
+    for (int key = begin + P::kKeys; key < work.end; key += P::kKeys) {
+        half = 1 - half;
+        settle();
+        s.clear();
+        wgmma_fence();
+        p.score(s, half);
+        p.scale_sums(keep);
+        p.begin(weights);
+        p.add_values(weights, 1 - half);
+        stage_behind(key, half);
+        wgmma_wait<1>();
+        s.hold();
+        p.soften(s, key, half, keep);
+    }
+    settle();
+    p.scale_sums(keep);
+    p.begin(weights);
+    p.add_values(weights, half);
+    wgmma_wait<0>();
+    p.hold_sums();
+}
+
 template <class C>
 DEVICE void attention_warpgroups(const AttentionArgs<C>& a) {
     using P = WarpgroupAttention<C>;
@@ -268,22 +420,19 @@ DEVICE void attention_warpgroups(const AttentionArgs<C>& a) {
     const PrefillWork<C> work(a);
     if (work.tokens == 0) return;
     P p(shared);
-    p.stage(work.rows, work.begin, work.end, 0);
-    p.start(work.q(a), work.tokens, a.positions + work.t0);
-    bool mine = P::my_group() < work.tokens;
-    int half = 0;
-    for (int key = work.begin; key < work.end; key += P::kKeys) {
-        async_wait<0>();
-        if constexpr (P::kScaled) {
-            barrier();
-            p.widen();
-        }
-        async_fence();
-        barrier();
-        if (key + P::kKeys < work.end) p.stage(work.rows, key + P::kKeys, work.end, 1 - half);
-        if (mine) p.take(key, half);
-        half = 1 - half;
+    if constexpr (P::kScaled) {
+        p.stage(work.rows, work.begin, work.end, 0);
+    } else {
+        const int begin = work.begin / kKvBlock * kKvBlock;
+        p.stage_keys(work, P::blocks_of(work, begin), begin, 0);
+        async_commit();
     }
+    p.start(work.q(a), work.tokens, a.positions + work.t0);
+    const bool mine = P::my_group() < work.tokens;
+    if constexpr (P::kScaled)
+        attend_to_widened(p, work, mine);
+    else
+        attend_ahead(p, work);
     if (mine) p.write(work.out(a), work.tokens);
 }
 

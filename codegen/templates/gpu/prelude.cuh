@@ -33,8 +33,10 @@
 //           relaxed, device scope; they give the old value. load_volatile, store_volatile
 // Pairs     fma_f16_pair(a, b, c): a * b + c of two f16 in a word each, where f16 holds each
 //           product; f8e4m3_pair_to_f16(pair) where CLEAVE_F8_CONVERSION is defined
-// Numbers   exp2, exp, log2, rsqrt, sqrt, reciprocal, tanh, sigmoid, fma, min, max, abs, floor,
-// kInfinity Async     async_copy<4, 8 or 16>(shared, global, valid = true): zeros where not valid;
+// Numbers   exp2 (of a result below 2^-126 it may be 0), exp, log2, rsqrt, sqrt, reciprocal, tanh,
+//           sigmoid, fma, min, max, larger(a, b) (the number where one is none), abs, floor,
+//           kInfinity
+// Async     async_copy<4, 8 or 16>(shared, global, valid = true): zeros where not valid;
 // async_commit();
 //           async_wait<N>(): all but the last N commits have arrived, for this thread (barrier()
 //           for the others). A plain copy where the device has none

@@ -76,7 +76,12 @@ DEVICE float reciprocal(float x) {
 }
 DEVICE float exp2(float x) {
     float v;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(v) : "f"(x));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(v) : "f"(x));
+    return v;
+}
+DEVICE float larger(float a, float b) {
+    float v;
+    asm("max.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
     return v;
 }
 DEVICE float log2(float x) {

@@ -65,6 +65,7 @@ DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
 DEVICE float exp2(float x) { return __builtin_exp2f(x); }
 DEVICE float log2(float x) { return __builtin_log2f(x); }
 #endif
+DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 DEVICE float floor(float x) { return __builtin_floorf(x); }
 DEVICE float abs(float x) { return __builtin_fabsf(x); }
 DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

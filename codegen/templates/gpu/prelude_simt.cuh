@@ -112,6 +112,7 @@ DEVICE float sqrt(float x) { return __builtin_sqrtf(x); }
 DEVICE float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 DEVICE float reciprocal(float x) { return 1.0f / x; }
 DEVICE float exp2(float x) { return __builtin_exp2f(x); }
+DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 DEVICE float log2(float x) { return __builtin_log2f(x); }
 DEVICE float floor(float x) { return __builtin_floorf(x); }
 DEVICE float abs(float x) { return __builtin_fabsf(x); }
