@@ -68,9 +68,8 @@ Kernel GpuStub::finish(std::string_view file, std::string_view call, std::string
         << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
         << " bytes of shared memory; its tile claims " << tile.shared_bytes << " of "
         << target.limits.shared_memory_per_block;
-    const bool early = overlaps && gpu_arch(gpu_arch_of(target.device)).overlaps_launches;
-    if (early) writer.overlap();
-    if (has_ring || (early && fetches_ahead)) writer.begin_with(fmt::format("{}_ahead", call));
+    if (overlaps && gpu_arch(gpu_arch_of(target.device)).overlaps_launches) writer.overlap();
+    if (has_ring) writer.begin_with(fmt::format("{}_ahead", call));
     Kernel kernel = writer.finish_gpu(kind, fused, file, call, args_struct, launch, target.device);
     kernel.form = form;
     kernel.tile = tile;
@@ -114,13 +113,13 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     if (many) {
         w.constant("kQueries", tile.tokens);
         w.constant("kKeys", tile.depth);
-        // A sequence may leave its last tile almost empty; single tokens have none.
-        stub.launch.grid[0] = Extent{heads};
-        stub.launch.grid[1].constant = 0;
-        stub.launch.grid[1].per_token = 1;
-        stub.launch.grid[1].per_sequence = tile.tokens - 1;
-        stub.launch.grid[1].per_single = -tile.tokens;
-        stub.launch.grid[1].divisor = tile.tokens;
+        // Whole tiles times heads. A sequence may leave its last tile almost empty; single tokens
+        // have none.
+        Extent& blocks = stub.launch.grid[0];
+        blocks.constant = blocks.per_sequence = heads * (tile.tokens - 1);
+        blocks.per_token = heads;
+        blocks.per_single = -heads * tile.tokens;
+        blocks.divisor = tile.tokens;
     } else {
         w.constant("kTogether", tile.rows);
         w.constant("kLanes", planner::attention_lanes(limits, shape));

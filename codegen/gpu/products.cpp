@@ -50,7 +50,7 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     }
     CLEAVE_CHECK(many || !shape.prepared) << "few tokens take activations as they are";
     // Of many tokens they compute longer than a launch takes, and need their units to themselves.
-    stub.overlaps = stub.fetches_ahead = !many;
+    stub.overlaps = !many;
     stub.has_ring = !many && tile.stages > 0;
     w.constant("kIn", shape.depth);
     w.constant("kThreads", tile.threads);

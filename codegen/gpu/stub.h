@@ -22,9 +22,8 @@ struct GpuStub {
     KernelForm form = KernelForm::kPlain;
     planner::Tile tile = {};
     std::optional<planner::Tile> smaller = {};
-    // Where the device has such launches it may begin before those in front have ended, and fetch
-    // weights ahead.
-    bool overlaps = true, fetches_ahead = false;
+    // Where the device has such launches it may begin before those in front have ended.
+    bool overlaps = true;
     // Weights pass through a ring in shared memory, which is filled first.
     bool has_ring = false;
 

@@ -212,7 +212,6 @@ std::string StubWriter::gpu_body(std::string_view call, std::string_view args_st
         arguments = "a";
     }
     // Here, where every thread of every block comes by.
-    if (overlaps_) text += "    allow_next_launch();\n";
     if (!ahead_.empty()) text += fmt::format("    {}<Config>({});\n", ahead_, arguments);
     if (overlaps_) text += "    await_previous_launch();\n";
     text += fmt::format("    {}<Config>({});\n", call, arguments);

@@ -114,7 +114,9 @@ Tile decode_tile(const DeviceLimits& limits, const AttentionShape& s) {
     Tile tile;
     tile.tokens = 1;
     tile.depth = s.head_dim;
-    tile.threads = std::max<int64_t>(128, warp);
+    // A token alone leaves most units idle: twice the threads take half the steps, each of which is
+    // a memory's latency.
+    tile.threads = std::max<int64_t>(s.tokens == 1 ? 256 : 128, warp);
     tile.rows = std::min<int64_t>(s.group, 8);
     // Queries and sums of a lane stay in registers.
     auto held = [&] { return tile.rows * ceil_div(s.head_dim + s.v_head_dim, lanes); };
@@ -195,7 +197,8 @@ int64_t attention_scratch_bytes(const AttentionShape& s, const Tile& tile) {
 Grid attention_grid(const AttentionShape& s, const Tile& tile) {
     if (tile.tokens <= 1) return {decode_blocks(s, tile.rows), 1, tile.splits};
     // A sequence may leave its last tile almost empty.
-    return {s.heads, ceil_div(s.tokens + s.sequences * (tile.tokens - 1), tile.tokens), 1};
+    const int64_t rows = s.tokens + (s.sequences + 1) * (tile.tokens - 1);
+    return {ceil_div(s.heads * rows, tile.tokens), 1, 1};
 }
 
 int64_t attention_registers(const DeviceLimits& limits, const AttentionShape& s, const Tile& tile) {

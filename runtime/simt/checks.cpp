@@ -298,11 +298,6 @@ void cleave_simt_await_previous(const char* file, int line) {
     block.current->early = false;
     --block.early;
 }
-void cleave_simt_fetch_ahead(const void* p, long long bytes, const char* file, int line) {
-    Block& block = current_block();
-    if (block.checked && bytes > 0)
-        check_any(block, p, static_cast<uint32_t>(bytes), Touch::kLoad, {file, line});
-}
 
 void cleave_simt_kv_block(int id, long long num_blocks, const char* file, int line) {
     if (id >= 0 && id < num_blocks) [[likely]]

@@ -34,7 +34,6 @@ const std::vector<EntryPoint>& entry_points() {
         POINT(cleave_simt_reduce),
         POINT(cleave_simt_matrix),
         POINT(cleave_simt_await_previous),
-        POINT(cleave_simt_fetch_ahead),
         POINT(cleave_simt_kv_block),
         POINT(cleave_simt_kv_wrote),
         POINT(cleave_simt_kv_reads),

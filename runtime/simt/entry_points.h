@@ -26,7 +26,6 @@ float cleave_simt_reduce(float v, int width, int operation, const char* file, in
 void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b, const char* file,
                         int line);
 void cleave_simt_await_previous(const char* file, int line);
-void cleave_simt_fetch_ahead(const void* p, long long bytes, const char* file, int line);
 void cleave_simt_kv_block(int id, long long num_blocks, const char* file, int line);
 void cleave_simt_kv_wrote(const void* p, long long bytes);
 void cleave_simt_kv_reads(const void* p, long long bytes, const char* file, int line);

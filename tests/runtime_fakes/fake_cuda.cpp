@@ -347,12 +347,9 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
                      : find_attribute(value, attribute, reinterpret_cast<Function*>(function));
 }
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
-    const bool divides = attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
     auto* f = reinterpret_cast<Function*>(function);
-    const Call call("cuFuncSetAttribute", divides ? f->name + " carveout " + std::to_string(value)
-                                                  : std::to_string(value));
+    const Call call("cuFuncSetAttribute", std::to_string(value));
     if (call.code) return call.code;
-    if (divides) return value == CU_SHAREDMEM_CARVEOUT_MAX_SHARED ? CUDA_SUCCESS : kInvalidValue;
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
         value > most_shared(f->module->device))
         return kInvalidValue;

@@ -41,11 +41,6 @@ const Case kFaulty[] = {
      "SHARED(float, a[256]);\nasync_copy<4>(&a[t], x + i);  //!\nasync_commit();\n"
      "await_previous_launch();\nasync_wait<0>();\nx[i] = a[t];",
      Fault::kEarlyAccess, 0, 0},
-    {"values fetched ahead", "fetch_ahead(x + i, 4);  //!\nawait_previous_launch();\nx[i] = w[i];",
-     Fault::kEarlyAccess, 0, 0},
-    {"weights fetched ahead past their end",
-     "if (i == 700) fetch_ahead(w + i, 400);  //!\nawait_previous_launch();\nx[i] = w[i];",
-     Fault::kGlobalBounds, 2, 188},
     {"a thread that leaves before the wait",
      "if (i == 300) return;\nawait_previous_launch();  //!\nx[i] = w[i];", Fault::kNoWait, 1, 44},
     {"a block that leaves before the wait",
@@ -55,9 +50,7 @@ const Case kFaulty[] = {
 };
 
 const Case kClean[] = {
-    {"weights read and fetched before the wait",
-     "allow_next_launch();\nfetch_ahead(w, 4 * n);\nfloat v = w[i];\nawait_previous_launch();\n"
-     "x[i] += v;"},
+    {"weights read before the wait", "float v = w[i];\nawait_previous_launch();\nx[i] += v;"},
     {"shared memory written before the wait",
      "SHARED(float, a[256]);\na[t] = w[i];\nbarrier();\nawait_previous_launch();\nx[i] = a[255 - "
      "t];"},

@@ -88,13 +88,13 @@ DEVICE float rescale(float a, float b) { return a == -kInfinity ? 0.0f : exp2(a 
 // and what starts last should be short.
 template <class C>
 struct PrefillWork {
-    i64 t0 = 0, head = block_x();
+    i64 t0 = 0, head = block_x() % C::kQHeads;
     int tokens = 0;  // 0: this block has none
     int begin = 0, end = 0;
     KvRows<C, const typename C::Kv> rows{};
 
     DEVICE explicit PrefillWork(const AttentionArgs<C>& a) {
-        i64 tile = block_y();
+        i64 tile = block_x() / C::kQHeads;
         for (i64 s = a.num_singles; s < a.num_sequences && tokens == 0; ++s) {
             i64 from = a.sequence_starts[s], count = a.sequence_starts[s + 1] - from;
             i64 tiles = ceil_div<i64>(count, C::kQueries);

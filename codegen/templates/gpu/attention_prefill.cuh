@@ -7,7 +7,7 @@
 // the weights. Values are staged transposed, so that both products read rows.
 //
 // Config: as attention_decode.cuh's, kQueries, kKeys (multiples of 16) in place of its last four.
-// Grid: [tiles of kQueries over all sequences from num_singles on, kQHeads]; sequences that end
+// Grid: tiles of kQueries over all sequences from num_singles on, times kQHeads; sequences that end
 // within a tile leave blocks without work.
 #pragma once
 

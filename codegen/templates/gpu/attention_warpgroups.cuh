@@ -80,8 +80,11 @@ struct WarpgroupAttention {
     DEVICE const float* value_scales(int half) const { return key_scales(half) + kKeys; }
 
     DEVICE void start(const X* q, int tokens, const i32* positions) {
-        for (int i = thread_x(); i < kQueries * (kDim / kRun); i += kThreads) {
-            int t = i / (kDim / kRun), d = i % (kDim / kRun) * kRun;
+        constexpr int kRuns = kDim / kRun, kCount = kQueries * kRuns;
+#pragma unroll turns(4)
+        for (int n = 0; n < ceil_div(kCount, kThreads); ++n) {
+            const int i = thread_x() + n * kThreads, t = i / kRuns, d = i % kRuns * kRun;
+            if (kCount % kThreads != 0 && i >= kCount) break;
             Floats<kRun> v{};
             if (t < tokens && d < kHeadDim)
                 v = load_floats<kRun, int(C::kXAlign)>(q + i64(t) * C::kQStride + d);

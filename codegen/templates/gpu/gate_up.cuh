@@ -34,7 +34,7 @@ struct GateUpArgs {
 template <class C>
 DEVICE void gate_up_ahead(const GateUpArgs<C>& a) {
     DYNAMIC_SHARED(float, shared);
-    Products<C, typename C::Weight>(shared).ahead([&](int j) { return a.row(j); }, a.norm);
+    Products<C, typename C::Weight>(shared).ahead([&](int j) { return a.row(j); });
 }
 
 template <class C>

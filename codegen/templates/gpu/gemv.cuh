@@ -15,11 +15,6 @@
 
 namespace cleave {
 
-// Weights that a block asks for before it waits for the launches before it. Blocks of 256 threads
-// that are resident on an H100 at once, four to eight a unit of 132, so ask for 17 to 35 MB of its
-// 50 MB of second-level cache.
-constexpr i64 kAheadBytes = 32 * 1024;
-
 template <class C, class W>
 struct Gemv {
     using Matrix = Weights<W>;
@@ -175,26 +170,10 @@ struct Gemv {
             }
     }
 
-    // Before the launches before it have ended: fills the ring, and asks for what the block will
-    // read next: equal parts of the rows of its first turn, or more of them where they are short; a
-    // warp's first lane asks for its share. One block asks for the norm's weights, which all read.
-    template <class RowOf, class Norm>
-    DEVICE void ahead(const RowOf& row_of, const Norm* norm) {
+    // Before the launches before it have ended: fills the ring.
+    template <class RowOf>
+    DEVICE void ahead(const RowOf& row_of) {
         if constexpr (kStages > 0) WeightRing<Gemv, RowOf>(ring, row_of).template begin<true>();
-        constexpr i64 kRowBytes = Matrix::row_bytes(C::kIn);
-        constexpr i64 kFirst = max<i64>(kGroups * kR, kAheadBytes / kRowBytes);
-        constexpr int kCount = int(min<i64>(kFirst, C::kRows));
-        constexpr i64 kBytes = min<i64>(kRowBytes, kAheadBytes / kCount);
-        constexpr i64 kInRing = min<i64>(kRowBytes, i64(kStages) * kLanes * 16);
-        if (lane() != 0) return;
-#pragma unroll 1
-        for (int j = warp(); j < kCount; j += kWarps) {
-            const i64 from = j < kGroups * kR ? kInRing : 0;
-            fetch_ahead(static_cast<const u8*>(Matrix::begin(row_of(j))) + from,
-                        min(kBytes, kRowBytes - from));
-        }
-        if (C::kNorm && block_x() == 0 && warp() == 0)
-            fetch_ahead(norm, C::kIn * i64(sizeof(Norm)));
     }
 
     // c[t, j] = x[t0 + t] . row_of(j), before the norm's scale. Ends with a barrier.

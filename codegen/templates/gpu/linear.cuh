@@ -33,7 +33,7 @@ struct LinearArgs {
 template <class C>
 DEVICE void linear_ahead(const LinearArgs<C>& a) {
     DYNAMIC_SHARED(float, shared);
-    Products<C, typename C::Weight>(shared).ahead([&](int j) { return a.row(j); }, a.norm);
+    Products<C, typename C::Weight>(shared).ahead([&](int j) { return a.row(j); });
 }
 
 template <class C>

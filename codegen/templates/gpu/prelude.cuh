@@ -56,11 +56,9 @@
 //           WarpgroupFragment<T> filled by set(i, two neighbours) from places 2i and 2i + 1 and
 //           left alone until the wait; b a WgmmaOperand::transposed()
 // Launches  a kernel that may begin before the launches before it have ended
-// (codegen::Launch::overlaps) first calls
-//           allow_next_launch(): the next launch may take what room is left once all blocks of this
-//           one run; fetch_ahead(p, bytes): asks for what it will read, in the second-level cache,
-//           of weights alone; await_previous_launch(): all that was launched before has ended and
-//           is seen. Every thread calls it, and before it writes nothing and reads nothing but its
+// (codegen::Launch::overlaps) calls
+//           await_previous_launch(): all that was launched before has ended and is seen. Every
+//           thread calls it, and before it writes nothing and reads nothing but its
 //           parameters and weights: a thread that ended without it would let the launch behind this
 //           one begin before the launch in front has ended. Nothing where the device has no such
 //           launches (NVIDIA before sm_90, AMD)
@@ -216,9 +214,7 @@ DEVICE bool warp_all(bool p) { return ballot(!p) == 0; }
 // ---- Launches, where the device has none that overlap
 
 #if !defined(CLEAVE_OVERLAP)
-DEVICE void allow_next_launch() {}
 DEVICE void await_previous_launch() {}
-DEVICE void fetch_ahead(const void*, i64) {}
 #endif
 
 // ---- Asynchronous copies, where the device has none

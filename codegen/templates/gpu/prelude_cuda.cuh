@@ -182,20 +182,10 @@ DEVICE void async_wait() {
 }
 #endif
 
-// ---- Launches: PTX ISA 8.5, "griddepcontrol" and "cp.async.bulk.prefetch.L2"
+// ---- Launches: PTX ISA 8.5, "griddepcontrol"
 
 #if defined(CLEAVE_OVERLAP)
-DEVICE void allow_next_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEVICE void await_previous_launch() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// The whole words of 16 bytes in [p, p + bytes).
-DEVICE void fetch_ahead(const void* p, i64 bytes) {
-    const u64 begin = (u64(p) + 15) & ~u64(15), end = (u64(p) + u64(bytes)) & ~u64(15);
-    if (begin < end)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                         __cvta_generic_to_global(reinterpret_cast<const void*>(begin))),
-                     "r"(u32(end - begin))
-                     : "memory");
-}
 #endif
 
 // ---- Matrix instruction

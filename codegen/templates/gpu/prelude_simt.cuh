@@ -54,8 +54,6 @@ CLEAVE_SIMT_CALL void cleave_simt_async_wait(int pending, const char* file, int 
 CLEAVE_SIMT_CALL void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b,
                                          const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_await_previous(const char* file, int line);
-CLEAVE_SIMT_CALL void cleave_simt_fetch_ahead(const void* p, long long bytes, const char* file,
-                                              int line);
 CLEAVE_SIMT_CALL void cleave_simt_kv_block(int id, long long num_blocks, const char* file,
                                            int line);
 CLEAVE_SIMT_CALL void cleave_simt_kv_wrote(const void* p, long long bytes);
@@ -236,11 +234,7 @@ DEVICE void async_wait(CLEAVE_HERE_ONLY) {
 // ---- Launches
 
 #if defined(CLEAVE_OVERLAP)
-DEVICE void allow_next_launch() {}
 DEVICE void await_previous_launch(CLEAVE_HERE_ONLY) { cleave_simt_await_previous(file, line); }
-DEVICE void fetch_ahead(const void* p, i64 bytes CLEAVE_HERE) {
-    cleave_simt_fetch_ahead(p, bytes, file, line);
-}
 #endif
 
 // ---- KV cache

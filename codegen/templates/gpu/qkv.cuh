@@ -143,8 +143,7 @@ template <class C>
 DEVICE void qkv_ahead(const QkvArgs<C>& a) {
     const HeadPart<C> part(block_x());
     DYNAMIC_SHARED(float, shared);
-    Products<C, typename C::Weight>(shared).ahead([&](int j) { return part.table_row(a, j); },
-                                                  a.norm);
+    Products<C, typename C::Weight>(shared).ahead([&](int j) { return part.table_row(a, j); });
 }
 
 // Grid: heads of q, of k, of v, each cut in runs of kRows features; x kTokens tokens.

@@ -101,7 +101,6 @@ struct Weights<Quantized<Code, K, kBlock, Scale, Zero>> {
                 bytes + zeros + r * zero_bytes(Zero())};
     }
 
-    static DEVICE const void* begin(const Row& row) { return row.codes; }
     static DEVICE constexpr i64 row_bytes(i64) { return Q::kRowBytes; }
 
     template <int kValue>

@@ -18,7 +18,6 @@ struct Weights {
     // Row `r` of [rows, in].
     static DEVICE Row row(const W* base, i64 r, i64 /*rows*/, i64 in) { return base + r * in; }
     // What a product streams of a row.
-    static DEVICE const void* begin(Row row) { return row; }
     static DEVICE constexpr i64 row_bytes(i64 in) { return in * i64(sizeof(W)); }
     template <int N>
     static DEVICE Floats<N> load(Row row, i64 k) {
@@ -35,7 +34,6 @@ struct Weights<f8e4m3> {
 
     static DEVICE constexpr int width(i64 in) { return load_width<f8e4m3>(in); }
     static DEVICE Row row(const f8e4m3* base, i64 r, i64 /*rows*/, i64 in) { return base + r * in; }
-    static DEVICE const void* begin(Row row) { return row; }
     static DEVICE constexpr i64 row_bytes(i64 in) { return in; }
     template <int N>
     static DEVICE Floats<N> load(Row row, i64 k) {

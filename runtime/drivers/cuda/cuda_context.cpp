@@ -302,15 +302,6 @@ public:
         CLEAVE_CUDA(cuFuncSetAttribute, static_cast<CUfunction>(function),
                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(bytes));
     }
-    // A hint (CUDA C++ Programming Guide, "Shared Memory", compute capability 7.x on): otherwise
-    // the driver divides by what a kernel needs itself, and no block of the next launch has room
-    // beside one with little shared memory. Puts nothing on the stream.
-    void prefer_shared(GpuFunction function) override {
-        CLEAVE_CUDA(cuCtxSetCurrent, context_);
-        CLEAVE_CUDA(cuFuncSetAttribute, static_cast<CUfunction>(function),
-                    CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-                    CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
-    }
 
 private:
     // Before every call: what may have put something on the stream ends a row of launches.

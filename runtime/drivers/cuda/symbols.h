@@ -105,8 +105,6 @@
     X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3, CUmemAccess_flags)                      \
     X(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0, CUfunction_attribute)              \
     X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8, CUfunction_attribute)      \
-    X(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 9, CUfunction_attribute)   \
-    X(CU_SHAREDMEM_CARVEOUT_MAX_SHARED, 100, CUshared_carveout)                      \
     X(CU_COMPUTEMODE_PROHIBITED, 2, CUcomputemode)                                   \
     X(CU_COMPUTEMODE_EXCLUSIVE_PROCESS, 3, CUcomputemode)                            \
     X(CUDA_ERROR_NOT_READY, 600, CUresult)                                           \
@@ -129,7 +127,6 @@ using CUdevice = int;
 using CUdeviceptr = unsigned long long;
 using CUdevice_attribute = int;
 using CUfunction_attribute = int;
-using CUshared_carveout = int;
 using CUstream_flags = int;
 using CUmemorytype = int;
 using CUevent_flags = int;

@@ -126,10 +126,6 @@ public:
     virtual int64_t most_threads(GpuFunction function) = 0;
     // From now on a launch of it may ask for this much dynamic shared memory.
     virtual void allow_shared(GpuFunction, int64_t /*bytes*/) {}
-    // From now on it runs with as much shared memory, and as little cache, as the card can give.
-    // Blocks of overlapping launches share a compute unit, which has one division of the two at a
-    // time.
-    virtual void prefer_shared(GpuFunction) {}
 };
 
 class GpuDriver {

@@ -93,10 +93,6 @@ void GpuKernels::allow(Loaded& kernel, const codegen::Launch& launch) {
         context_.allow_shared(kernel.function, launch.shared_bytes);
         kernel.shared_bytes = launch.shared_bytes;
     }
-    if (launch.overlaps && !kernel.prefers_shared) {
-        context_.prefer_shared(kernel.function);
-        kernel.prefers_shared = true;
-    }
 }
 
 void GpuKernels::expect_launch(int kernel, const codegen::Launch& launch) {

@@ -39,7 +39,6 @@ private:
         GpuModule module = nullptr;
         GpuFunction function = nullptr;
         int64_t shared_bytes = 0;  // that it was allowed
-        bool prefers_shared = false;
     };
     Loaded& kernel_of(int kernel);
     void allow(Loaded& kernel, const codegen::Launch& launch);
