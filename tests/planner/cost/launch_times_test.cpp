@@ -137,6 +137,27 @@ TEST_CASE("a host's launch costs its overhead and its bytes at the measured rate
     CHECK(costs.time(DeviceId(0), group, amounts, false, 2).fixed_ns == 1'000);
 }
 
+TEST_CASE("few tokens on a host take their weights and all arithmetic but one token's",
+          "[planner]") {
+    importer::Graph graph = llama("llama-3-8b", DType::kF32);
+    Analysis analysis = analyse(graph);
+    Machine machine = build_machine(parse_devices("host"), measured_host());
+    const size_t gate_up = find_group(analysis, KernelKind::kNormGateUp);
+    for (int64_t batch : {1, 2, 8, 32}) {
+        INFO(batch);
+        Workload workload{.batch = batch, .prompt_tokens = 512, .context = 4096};
+        LaunchCosts costs(analysis, machine, workload);
+        LaunchAmounts amounts = share(analysis, gate_up, {0, 14336}, workload);
+        const PassPoint& point = costs.point(false);
+        const double reading =
+            static_cast<double>((amounts.weight_bytes + amounts.activation_bytes).at(point)) / 40;
+        const double computing = static_cast<double>(amounts.flops.at(point)) / 200;
+        const double hidden = std::min(reading, computing) / static_cast<double>(batch);
+        CHECK(static_cast<double>(costs.time(DeviceId(0), gate_up, amounts, false, 0).ns) ==
+              Approx(20'000 + reading + computing - hidden).epsilon(0.001));
+    }
+}
+
 TEST_CASE("weights that fit the cache are read at the cache's rate", "[planner]") {
     Workload workload{.batch = 1, .prompt_tokens = 16, .context = 32};
     Machine machine = build_machine(parse_devices("host[0]"), measured_host());
