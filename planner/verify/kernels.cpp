@@ -142,9 +142,10 @@ std::array<int64_t, 3> least_grid(const Plan& plan, const Compute& c, int64_t to
     };
     switch (c.kernel) {
         case KernelKind::kAttention:
-            // Many tokens in a block have a head each; one token has blocks for its KV heads, and
+            // Many tokens have a block for each head; one token has blocks for its KV heads, and
             // for parts of the keys.
-            if (multiplies_tiles(c)) return {parts(tokens, c.tile.tokens), c.heads.size(), 1};
+            if (multiplies_tiles(c))
+                return {product({parts(tokens, c.tile.tokens), c.heads.size()}), 1, 1};
             return {tokens, 1, c.tile.splits};
         case KernelKind::kLinear:
         case KernelKind::kNormLinear:
