@@ -79,6 +79,18 @@ void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
     w.kv_dtype = direct ? dtype : gpu ? DType::kF16 : DType::kF32;
 }
 
+// Kernels of hosts have activations of f32 alone.
+void check_activation_dtype(const Machine& machine, const Workload& w) {
+    if (w.activation_dtype == DType::kF32) return;
+    const auto host = std::find_if(machine.devices.begin(), machine.devices.end(),
+                                   [](const DeviceInfo& d) { return d.limits.warp_width <= 1; });
+    if (host != machine.devices.end())
+        throw UserError(
+            "$activation_dtype {}: {} is a host, which computes activations in f32; leave "
+            "$activation_dtype out, or give $devices that are all GPUs",
+            w.activation_dtype, host->name);
+}
+
 // GPUs' kernels have one arithmetic each, which is neither.
 void settle_compute(const Graph& graph, const Machine& machine, Workload& w) {
     const auto gpu = std::find_if(machine.devices.begin(), machine.devices.end(),
@@ -206,6 +218,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     check_workload(graph, workload);
     check_dtype(graph, workload);
     check_limits(analysis, machine, workload);
+    check_activation_dtype(machine, workload);
     settle_kv_dtype(graph, machine, workload);
     settle_compute(graph, machine, workload);
     settle_prefill_chunk(graph, workload);

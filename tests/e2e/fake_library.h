@@ -46,7 +46,8 @@ private:
 };
 
 // Of cards that do not reach each other's memory.
-inline planner::Plan plan_apart(const importer::Graph& graph, const std::string& devices, int tp) {
+inline planner::Plan plan_apart(const importer::Graph& graph, const std::string& devices, int tp,
+                                DType activations = DType::kF32) {
     planner::Machine machine = machine_at_hand(devices);
     for (planner::Link& link : machine.links) {
         if (link.kind == planner::LinkKind::kSameMemory) continue;
@@ -56,7 +57,9 @@ inline planner::Plan plan_apart(const importer::Graph& graph, const std::string&
     planner::PlanOptions options;
     options.tensor_parallel = tp;
     options.pipeline_stages = 1;
-    return planner::make_plan(graph, machine, all_logits_workload(2, 32, 32), options);
+    planner::Workload workload = all_logits_workload(2, 32, 32);
+    workload.activation_dtype = activations;
+    return planner::make_plan(graph, machine, workload, options);
 }
 
 }  // namespace cleave::test

@@ -198,6 +198,12 @@ void add_workload_flags(CLI::App& app, PlanFlags& flags) {
                    "tokens in one prefill pass; default: 512")
         ->check(whole_number(1, kMostTokens))
         ->group(kForExperts);
+    app.add_option("--activation-dtype", flags.activation_dtype,
+                   "activations on GPUs, what sums and transfers move with them: f32, f16, bf16; "
+                   "default: f32")
+        ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+        ->type_name("TYPE")
+        ->group(kForExperts);
     app.add_option(
            "--compute", flags.compute,
            "products on hosts: exact, activations stay f32; fast, they are rounded to bf16 for "

@@ -59,6 +59,7 @@ struct PlanFlags {
     std::string dtype;
     std::string kv_dtype;
     std::string compute;    // "exact", "fast", or empty
+    std::string activation_dtype;
     std::string kv_tokens;  // a number, "auto", or empty
 };
 

@@ -76,7 +76,7 @@ bool changes_a_plan(const PlanFlags& flags) {
            !flags.fabric.empty() || flags.whole_layers || flags.no_metis || flags.batch ||
            flags.concurrency || flags.max_ttft > 0 || flags.max_tpot > 0 || flags.context ||
            !flags.dtype.empty() || !flags.kv_dtype.empty() || !flags.compute.empty() ||
-           !flags.kv_tokens.empty();
+           !flags.activation_dtype.empty() || !flags.kv_tokens.empty();
 }
 
 void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
@@ -159,6 +159,8 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
         workload.compute =
             flags.compute == "fast" ? planner::ComputeMode::kFast : planner::ComputeMode::kExact;
     if (!flags.kv_dtype.empty()) workload.kv_dtype = dtype_flag("--kv-dtype", flags.kv_dtype);
+    if (!flags.activation_dtype.empty())
+        workload.activation_dtype = dtype_flag("--activation-dtype", flags.activation_dtype);
     return workload;
 }
 

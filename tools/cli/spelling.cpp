@@ -7,6 +7,7 @@ namespace cleave::tools {
 namespace {
 
 constexpr Spelling kSpellings[] = {
+    {"activation_dtype", "--activation-dtype"},
     {"batch", "--batch"},
     {"compile_only", "`cleave emit --compile`", "the command cleave emit"},
     {"compute", "--compute"},

@@ -18,9 +18,9 @@ bool against_f32(const RunArguments& flags) { return flags.check == kCheckF32; }
 
 DType kv_dtype(const Plan& plan) { return plan.workload.kv_dtype.value_or(DType::kF32); }
 
-// All weights and the cache are f32, and products round nothing.
+// All weights, activations and the cache are f32, and products round nothing.
 bool is_f32(const Plan& plan) {
-    return kv_dtype(plan) == DType::kF32 &&
+    return kv_dtype(plan) == DType::kF32 && plan.workload.activation_dtype == DType::kF32 &&
            plan.workload.compute.value_or(planner::ComputeMode::kExact) ==
                planner::ComputeMode::kExact &&
            std::ranges::all_of(plan.weights, [](const planner::WeightShard& shard) {
@@ -47,6 +47,7 @@ Plan reference_plan(const RunArguments& flags, const Plan& plan, size_t sequence
     run.simt_seed.reset();
     planner::Workload workload = plan.workload;
     workload.batch = static_cast<int64_t>(sequences);
+    workload.activation_dtype = DType::kF32;
     if (against_f32(flags)) {
         workload.dtype = workload.kv_dtype = DType::kF32;
         workload.compute = planner::ComputeMode::kExact;

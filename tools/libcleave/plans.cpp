@@ -63,6 +63,8 @@ Workload workload_from(const cleave_plan_options& given, const cleave_graph& gra
     workload.dtype = dtype_option("dtype", given.dtype);
     workload.kv_dtype = dtype_option("kv_dtype", given.kv_dtype);
     workload.compute = compute_option(given.compute);
+    if (const auto dtype = dtype_option("activation_dtype", given.activation_dtype))
+        workload.activation_dtype = *dtype;
     if (workload.dtype && graph.of_operators)
         throw UserError(
             "dtype {}: the weights of a graph of operators are as large as their weight_bytes say; "

@@ -339,6 +339,9 @@ TEST_CASE("options that cannot be met are refused with the fix", "[planner]") {
     REQUIRE_THAT(
         refused("host", [](Workload& w, PlanOptions&) { w.activation_dtype = DType::kInt8; }),
         Contains("activations of type int8 are not supported"));
+    REQUIRE_THAT(refused("simt:sm_90a[0],host[0]",
+                         [](Workload& w, PlanOptions&) { w.activation_dtype = DType::kBF16; }),
+                 Contains("$activation_dtype bf16: host[0] is a host"));
     Graph empty;
     empty.name = "empty";
     REQUIRE_THAT(test::user_error([&] { plan_for(empty, "host", small, {}); }),

@@ -178,6 +178,8 @@ typedef struct cleave_plan_options {
                             left on the devices */
     const char* compute; /* how products treat their activations on hosts: exact, in f32, also NULL;
                             fast, rounded to bf16 or int8 as the weights are */
+    const char* activation_dtype; /* on GPUs, and of what sums and transfers move: f32, also NULL;
+                                     f16 or bf16 */
 } cleave_plan_options;
 
 /* Searches, makes the plan explicit and proves it. `options` may be NULL. Deterministic. The plan

@@ -167,11 +167,11 @@ class Plan(_abi.Handle):
 
     def __new__(cls, graph, machine, *, objective="latency", tensor_parallel=0, pipeline_stages=0, metis=True, seed=0,
                 batch=0, context=0, prompt_tokens=0, prefill_chunk=0, dtype=None, kv_dtype=None, pins=(), kv_tokens=0,
-                compute=None):
+                compute=None, activation_dtype=None):
         """`graph`: a Graph, the path of a model or a shape name. `machine`: a Machine or a device list.
         0 and None leave the choice to the planner. `pins`: {"layers.0-15": "cuda[0]"}, or "layers.0-15=cuda[0]"s.
         `kv_dtype`: of the KV cache, f32, f16, bf16, f8e4m3 or int8. `kv_tokens`: that the KV cache has room for, or "auto": all that is left on the devices.
-        `compute`: "exact" or "fast", how products treat their activations on hosts."""
+        `compute`: "exact" or "fast", how products treat their activations on hosts. `activation_dtype`: f32, f16 or bf16, on GPUs."""
         graph, machine = _graph_of(graph), _machine_of(machine)
         if objective not in _OBJECTIVES:
             raise ValueError(f"objective {objective!r}: it is one of {', '.join(_OBJECTIVES)}")
@@ -182,7 +182,8 @@ class Plan(_abi.Handle):
             pipeline_stages=pipeline_stages, no_metis=not metis, seed=seed, batch=batch, context=context,
             prompt_tokens=prompt_tokens, prefill_chunk=prefill_chunk, dtype=_abi.text(dtype),
             kv_dtype=_abi.text(kv_dtype), pins=array, num_pins=len(words),
-            kv_tokens=-1 if kv_tokens == "auto" else kv_tokens, compute=_abi.text(compute))
+            kv_tokens=-1 if kv_tokens == "auto" else kv_tokens, compute=_abi.text(compute),
+            activation_dtype=_abi.text(activation_dtype))
         return cls._make(_abi.lib.cleave_plan_make, graph._handle, machine._handle, _c.byref(options))
 
     @classmethod

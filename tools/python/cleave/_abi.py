@@ -72,7 +72,8 @@ class PlanOptions(c.Structure):
                 ("pipeline_stages", c.c_int32), ("no_metis", c.c_int32), ("seed", c.c_int64), ("batch", c.c_int64),
                 ("context", c.c_int64), ("prompt_tokens", c.c_int64), ("prefill_chunk", c.c_int64),
                 ("dtype", c.c_char_p), ("kv_dtype", c.c_char_p), ("pins", c.POINTER(c.c_char_p)),
-                ("num_pins", c.c_size_t), ("kv_tokens", c.c_int64), ("compute", c.c_char_p)]
+                ("num_pins", c.c_size_t), ("kv_tokens", c.c_int64), ("compute", c.c_char_p),
+                ("activation_dtype", c.c_char_p)]
 
 
 class PlanInfo(c.Structure):
