@@ -288,8 +288,10 @@ void Connection::take_request(ErrorCode error) {
                                                    shared_.limits.header_bytes)));
     if (error && error.category() != http::make_error_code(http::error::bad_method).category())
         return close();
-    if (error == http::error::end_of_stream || error == http::error::partial_message)
-        return close();
+    if (error == http::error::end_of_stream) return close();
+    // The client may have ended its side alone, and read on.
+    if (error == http::error::partial_message)
+        return refuse(plain_error(400, "this is no HTTP request: it ends before it is whole"));
     if (error) return refuse(plain_error(400, "this is no HTTP request: " + error.message()));
     if (shared_.is_closing) return refuse(plain_error(503, "the server is ending"));
     stream_.expires_never();

@@ -51,6 +51,8 @@ std::string HttpClient::read_some() {
     return std::exchange(buffer_, "");
 }
 
+void HttpClient::end_writing() { ::shutdown(socket_, SHUT_WR); }
+
 HttpResult HttpClient::read() {
     HttpResult result;
     size_t end = 0;

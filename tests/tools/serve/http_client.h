@@ -23,6 +23,8 @@ public:
     HttpClient& operator=(const HttpClient&) = delete;
 
     void write(const std::string& bytes);
+    // Nothing more is written; what the server says can still be read.
+    void end_writing();
     HttpResult read();
     // The next bytes that come; empty at the end.
     std::string read_some();

@@ -307,6 +307,26 @@ TEST_CASE("what goes over a limit, or is no HTTP, is refused by name and ends th
     CHECK(client.get("/on").body == "GET /on ");
 }
 
+TEST_CASE("a request that ends before it is whole is told so, and none is no request",
+          "[tools][serve]") {
+    Serving serving(echo);
+    for (const std::string& part :
+         {std::string("GET / HT"), std::string("GET / HTTP/1.1\r\nHost: a"),
+          std::string("POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nfour")}) {
+        INFO(part);
+        HttpClient client(serving.port());
+        client.write(part);
+        client.end_writing();
+        const HttpResult refused = client.read();
+        CHECK(refused.status == 400);
+        CHECK_THAT(refused.body, Contains("ends before it is whole"));
+        CHECK(client.has_ended());
+    }
+    HttpClient silent(serving.port());
+    silent.end_writing();
+    CHECK(silent.has_ended());
+}
+
 TEST_CASE("a handler that throws, and a reply that nobody gives, are a 500", "[tools][serve]") {
     Serving serving([](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
         if (request.path == "/throws") throw std::runtime_error("no");
