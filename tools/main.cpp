@@ -36,7 +36,7 @@ namespace {
 
 using namespace cleave;
 
-const std::terminate_handler usual_terminate = std::get_terminate();
+const std::terminate_handler kUsualTerminate = std::get_terminate();
 
 // Work that can stop between steps and clean up is asked to; a second Ctrl-C, or one elsewhere,
 // ends the process.
@@ -54,13 +54,14 @@ void on_interrupt(int) {
 [[noreturn]] void on_terminate() {
     try {
         if (std::current_exception()) throw;
+        kUsualTerminate();
     } catch (const std::bad_alloc&) {
         constexpr std::string_view kSays = "cleave: out of memory on this host\n";
         [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kSays.data(), kSays.size());
         ::_exit(1);
-    } catch (...) {  // the handler of before says what it is
+    } catch (...) {
+        kUsualTerminate();
     }
-    usual_terminate();
     std::abort();
 }
 
