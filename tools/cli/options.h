@@ -58,7 +58,7 @@ struct PlanFlags {
     int64_t prefill_chunk = 512;
     std::string dtype;
     std::string kv_dtype;
-    std::string compute;    // "exact", "fast", or empty
+    std::string compute;  // "exact", "fast", or empty
     std::string activation_dtype;
     std::string kv_tokens;  // a number, "auto", or empty
 };
