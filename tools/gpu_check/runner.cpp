@@ -21,6 +21,16 @@ namespace {
 
 constexpr int kDoctorSeconds = 120;
 
+// Reports are kept: nobody's home folder is named in them.
+std::string without_home(std::string text) {
+    const char* home = std::getenv("HOME");
+    const std::string folder = home && *home ? std::string(home) + "/" : "/";
+    if (folder == "/") return text;
+    for (size_t at = 0; (at = text.find(folder, at)) != std::string::npos; at += 2)
+        text.replace(at, folder.size(), "~/");
+    return text;
+}
+
 }  // namespace
 
 Folder::Folder() {
@@ -58,7 +68,7 @@ void Runner::settle_environment() {
     if (!host.available) no_host_ = host.reason;
     const Outcome doctor =
         run_for(kDoctorSeconds, {program("cleave"), "doctor", "--json"}, environment_);
-    const Json facts = Json::parse(doctor.output, nullptr, false);
+    const Json facts = Json::parse(without_home(doctor.output), nullptr, false);
     report_["doctor"] = facts.is_discarded() ? Json(tail(doctor.errors)) : facts;
 }
 
