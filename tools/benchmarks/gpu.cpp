@@ -405,23 +405,25 @@ private:
         runtime::SessionOptions traced = options();
         traced.record_trace = true;
         runtime::Session session(plan, traced);
-        for (int64_t i = 0; i <= (new_tokens > 0 ? 0 : kTracedPrompts); ++i)
-            session.run_greedy(std::vector{first_pass(prompt_tokens)});
-        if (new_tokens > 0) session.run_greedy(next_passes(prompt_tokens, new_tokens));
-        const int64_t warm = new_tokens > 0 ? kWarmTokens : 0;
         const bool is_prefill = new_tokens == 0;
-        std::map<std::string, std::map<int32_t, double>> passes;
+        const int64_t prompts = is_prefill ? 1 + kTracedPrompts : 1;
+        const int64_t warm = is_prefill ? 0 : kWarmTokens;
+        for (int64_t i = 0; i < prompts; ++i)
+            session.run_greedy(std::vector{first_pass(prompt_tokens)});
+        if (!is_prefill) session.run_greedy(next_passes(prompt_tokens, new_tokens));
         TracedSteps steps;
+        std::vector<std::string> names;  // by step
         const planner::Phase& phase = plan.phase(is_prefill);
         for (const planner::Step& step : phase.steps) {
-            const std::string name = step_of_any_layer(plan, phase, step);
+            const std::string& name = names.emplace_back(step_of_any_layer(plan, phase, step));
             ++steps.count[name];
             steps.predicted_ms[name] += static_cast<double>(step.predicted_ns) * 1e-6;
         }
+        std::map<std::string, std::map<int32_t, double>> passes;
         for (const runtime::TraceEvent& event : session.trace().events)
             if (event.is_prefill == is_prefill && event.pass > warm)  // pass 0 warms up as well
-                passes[step_of_any_layer(plan, phase, phase.steps[event.step.index()])]
-                      [event.pass] += static_cast<double>(event.end_ns - event.start_ns) * 1e-6;
+                passes[names[event.step.index()]][event.pass] +=
+                    static_cast<double>(event.end_ns - event.start_ns) * 1e-6;
         for (const auto& [name, by_pass] : passes) {
             std::vector<double> ms;
             for (const auto& [pass, time] : by_pass) ms.push_back(time);
