@@ -46,6 +46,8 @@ private:
             std::string(dtype_name(weights_dtype(b_))));
         add("KV dtype", std::string(dtype_name(a.kv_dtype.value_or(DType::kF32))),
             std::string(dtype_name(b.kv_dtype.value_or(DType::kF32))));
+        add("activation dtype", std::string(dtype_name(a.activation_dtype)),
+            std::string(dtype_name(b.activation_dtype)));
         const auto pool = [](const Workload& w) {
             return w.kv_tokens == Workload::kAllThatIsLeft ? std::string("all that is left")
                    : w.kv_tokens == 0                      ? std::string("batch x context")

@@ -231,6 +231,18 @@ void check_kv_dtype(const Plan& plan, Report& report) {
         report.add("kv-dtype", "keys and values are kept in {}", *dtype);
 }
 
+// Kernels keep activations in floats; those of hosts in f32 alone.
+void check_activation_dtype(const Plan& plan, Report& report) {
+    const DType dtype = plan.workload.activation_dtype;
+    if (dtype == DType::kF32) return;
+    if (dtype != DType::kF16 && dtype != DType::kBF16)
+        return report.add("activation-dtype", "activations are kept in {}", dtype);
+    for (const DeviceInfo& d : plan.machine.devices)
+        if (d.limits.warp_width <= 1)
+            report.add("activation-dtype", "activations are kept in {}, but {} computes in f32",
+                       dtype, d.name);
+}
+
 // Only hosts can round activations, and no cut may part the features that share a scale.
 void check_compute(const Plan& plan, Report& report) {
     if (plan.workload.compute != ComputeMode::kFast) return;
@@ -372,6 +384,7 @@ void check_placement(const Plan& plan, Report& report) {
     check_weights(plan, report);
     check_ropes(plan, report);
     check_kv_dtype(plan, report);
+    check_activation_dtype(plan, report);
     check_compute(plan, report);
     check_pool(plan, report);
     check_slabs(plan, report);

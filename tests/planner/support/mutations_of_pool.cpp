@@ -58,6 +58,17 @@ std::vector<Mutation> size_mutations() {
              p.workload.kv_dtype = DType::kInt4;
              return true;
          }},
+        {"a host is to keep its activations in 16 bits", "activation-dtype",
+         [](Plan& p) {
+             p.workload.activation_dtype = DType::kBF16;
+             return std::any_of(p.machine.devices.begin(), p.machine.devices.end(),
+                                [](const DeviceInfo& d) { return d.limits.warp_width <= 1; });
+         }},
+        {"activations are kept in what has no kernel", "activation-dtype",
+         [](Plan& p) {
+             p.workload.activation_dtype = DType::kInt8;
+             return true;
+         }},
         {"a GPU is to round its activations", "compute",
          [](Plan& p) {
              p.workload.compute = ComputeMode::kFast;
