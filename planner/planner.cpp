@@ -10,6 +10,7 @@
 
 #include "importer/weights/quantize.h"
 #include "planner/build/fill_kv_pool.h"
+#include "planner/cost/pcie_range.h"
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/search/candidates.h"
@@ -328,6 +329,7 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
         plan.prediction.lower_bound_ns =
             lower_bound_ns(analysis, fleet ? fleet->machine : machine, workload, options.objective);
     });
+    pass("pcie_range", plan, [&] { predict_one_pcie_link(analysis, plan); });
     pass("verify", [&] { Passes::prove("planning", plan); });
     return plan;
 }

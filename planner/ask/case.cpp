@@ -37,7 +37,7 @@ bool same_device(const DeviceInfo& a, const DeviceInfo& b) {
 
 bool same_links(const Machine& a, const Machine& b) {
     const auto facts = [](const Link& l) {
-        return std::tie(l.from, l.to, l.kind, l.bandwidth, l.latency_ns);
+        return std::tuple(l.from, l.to, l.kind, l.bandwidth, l.latency_ns, l.domain < 0);
     };
     return std::ranges::equal(a.links, b.links, {}, facts, facts);
 }
@@ -47,7 +47,8 @@ std::optional<Machine> of_catalogue(const std::vector<DeviceSpec>& specs, const 
     if (!is_simulated(part)) return std::nullopt;
     Machine whole;
     try {
-        whole = build_machine(specs, {}, nullptr, part.fabric);
+        whole = build_machine(specs, {}, nullptr,
+                              {.fabric = part.fabric, .sum_skew_ns = part.sum_skew_ns});
     } catch (const UserError&) {
         return std::nullopt;
     }

@@ -133,7 +133,7 @@ int64_t LinkTable::sum_over_nodes_ns(std::span<const DeviceId> group, int64_t by
     }
     sum.members = static_cast<int64_t>(fullest->size());
     if (form == SumForm::kHierarchical)
-        sum.in_node_ns = all_reduce_ns(*fullest, bytes, SumForm::kRing);
+        sum.in_node_ns = lone_sum_ns(*fullest, bytes, SumForm::kRing);
     return node_sum_ns(fabric, sum, bytes, form);
 }
 
@@ -186,6 +186,16 @@ LinkTable::Demand LinkTable::demand(std::span<const DeviceId> devices) const {
 
 int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
                                  SumForm form) const {
+    if (machine_->sum_skew_ns == 0 || group.size() < 2) return lone_sum_ns(group, bytes, form);
+    const bool gpus = std::ranges::all_of(
+        group, [&](DeviceId d) { return machine_->device(d).limits.warp_width > 1; });
+    const double doublings = gpus ? std::log2(static_cast<double>(group.size())) : 0;
+    return lone_sum_ns(group, bytes, form) +
+           std::llround(static_cast<double>(machine_->sum_skew_ns) * doublings);
+}
+
+// By members that all come at once.
+int64_t LinkTable::lone_sum_ns(std::span<const DeviceId> group, int64_t bytes, SumForm form) const {
     auto n = static_cast<int64_t>(group.size());
     if (n <= 1) return 0;
     if (form > SumForm::kRing) return sum_over_nodes_ns(group, bytes, form);

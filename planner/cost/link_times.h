@@ -87,6 +87,7 @@ private:
     };
     Slowest slowest(std::span<const DeviceId> group, bool ring) const;
     bool is_fabric(std::span<const DeviceId> group) const;
+    int64_t lone_sum_ns(std::span<const DeviceId> group, int64_t bytes, SumForm form) const;
     int64_t shared_ns(std::span<const DeviceId> group, double of_link, bool ring) const;
     int64_t sum_over_nodes_ns(std::span<const DeviceId> group, int64_t bytes, SumForm form) const;
 

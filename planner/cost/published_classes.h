@@ -31,6 +31,7 @@ inline constexpr std::array kPublishedClasses{
     PublishedClass{"prefill", 0.9, 1.1, 0.6, 1.5},
     PublishedClass{"collective in a node", 0.95, 1.1, 0.7, 1.4},
     PublishedClass{"collective in a node, PCIe", 1.0, 3.6, 0.6, 13.0},
+    PublishedClass{"collective in a node, PCIe group", 0.9, 1.4, 0.7, 2.6},
     PublishedClass{"collective in a node, NCCL eager", 1.0, 7.0, 1.0, 7.0},
     PublishedClass{"collective across nodes", 0.9, 1.15, 0.9, 7.0},
     PublishedClass{"AMD decode", 0.95, 1.2, 1.0, 1.2},

@@ -192,7 +192,7 @@ FIELDS(DeviceInfo, Device, name, kind, arch, model, host, identity, pci, collect
 FIELDS(Link, Link, from, to, kind, bandwidth, latency_ns, domain, exchange_bandwidth,
        exchange_latency_ns, peer_access)
 FIELDS(BandwidthDomain, BandwidthDomain, name, bandwidth)
-FIELDS(Machine, Machine, name, devices, links, domains, fabric)
+FIELDS(Machine, Machine, name, devices, links, domains, fabric, sum_skew_ns)
 FIELDS(Workload, Workload, batch, prompt_tokens, context, kv_tokens, prefill_chunk, all_logits,
        dtype, kv_dtype, activation_dtype, compute)
 FIELDS(Pin, Pin, what, device)
@@ -241,8 +241,9 @@ FIELDS(Phase, Phase, values, steps, inputs, outputs)
 FIELDS(DeviceMemory, DeviceMemory, device, capacity, weights, kv, activations, staging, scratch,
        reserved, collectives)
 FIELDS(Serving, Serving, users, groups, tpot_ns, ttft_ns)
+FIELDS(PassPair, PassPair, prefill_ns, decode_ns)
 FIELDS(Prediction, Prediction, prefill_ns, decode_ns_per_token, lower_bound_ns, objective_ns,
-       decode_busy_ns, serving)
+       decode_busy_ns, serving, one_pcie_link)
 FIELDS(RunnerUp, RunnerUp, shape, objective_ns, why_not)
 FIELDS(Why, Why, binding, runners_up, cuts, metis_cost_ns, topological_cost_ns, metis)
 

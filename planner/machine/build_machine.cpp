@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "planner/machine/catalogue.h"
@@ -235,6 +236,21 @@ std::vector<int> share_adapters(const std::vector<DeviceSpec>& specs, Machine& m
     return domains;
 }
 
+// Catalogue cards whose links inside their node are PCIe, by node.
+std::map<std::string, std::vector<DeviceId>> pcie_cards(const Machine& machine) {
+    std::map<std::string, std::set<DeviceId>> found;
+    for (const Link& link : machine.links) {
+        const DeviceInfo &from = machine.device(link.from), &to = machine.device(link.to);
+        if (link.kind == LinkKind::kPcie && link.domain < 0 && from.host == to.host &&
+            from.kind == DeviceKind::kSim && to.kind == DeviceKind::kSim && from.model != "host" &&
+            to.model != "host")
+            found[from.host].insert(link.from);
+    }
+    std::map<std::string, std::vector<DeviceId>> nodes;
+    for (const auto& [node, cards] : found) nodes[node].assign(cards.begin(), cards.end());
+    return nodes;
+}
+
 // The error for a device that is not there lists all that the user asked for.
 DeviceInfo describe(const GpuDescriptions& gpus, const DeviceSpec& spec,
                     const std::vector<DeviceSpec>& specs) {
@@ -250,7 +266,7 @@ DeviceInfo describe(const GpuDescriptions& gpus, const DeviceSpec& spec,
 }  // namespace
 
 Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
-                      const GpuDescriptions* gpus, std::string_view fabric) {
+                      const GpuDescriptions* gpus, const Wiring& wiring) {
     Machine machine;
     int num_host = 0;
     for (const DeviceSpec& spec : specs)
@@ -292,7 +308,7 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
     }
     check_cards_once(specs, machine);
     share_cards(specs, machine);
-    machine.fabric = fabric_of(machine, fabric);
+    machine.fabric = fabric_of(machine, wiring.fabric);
     const std::vector<int> adapters = share_adapters(specs, machine);
     for (size_t a = 0; a < machine.devices.size(); ++a)
         for (size_t b = 0; b < machine.devices.size(); ++b)
@@ -301,7 +317,48 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
                     make_link(machine, host.calibration, gpus, DeviceId(a), DeviceId(b)));
     for (Link& link : machine.links)
         if (link.kind == LinkKind::kNetwork) link.domain = adapters[link.from.index()];
-    return machine;
+    const auto num_gpus = std::ranges::count_if(
+        machine.devices, [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
+    if (wiring.sum_skew_ns > 0 && num_gpus < 2)
+        throw UserError(
+            "$sum_skew {}: it is of sums of GPUs, and the devices have not two of them; leave it "
+            "out",
+            static_cast<double>(wiring.sum_skew_ns) / 1e3);
+    machine.sum_skew_ns = wiring.sum_skew_ns;
+    if (wiring.pcie_group == 0) return machine;
+    std::optional<Machine> grouped = with_pcie_groups(machine, wiring.pcie_group);
+    if (!grouped)
+        throw UserError(
+            "$pcie_group {}: it is of PCIe cards of the catalogue, and no node has two of them; "
+            "leave it out, or give $devices such as sim:l40s[0-7]",
+            wiring.pcie_group);
+    return *std::move(grouped);
+}
+
+// What a link that cards share carries of the rate of one's own: two L40S behind one root sum at
+// 18.9 of 25 GB/s (ai-dynamo/aiconfigurator, l40s, 4 MiB and 16 MiB).
+std::optional<Machine> with_pcie_groups(const Machine& machine, int cards) {
+    CLEAVE_CHECK(cards > 0);
+    const auto nodes = pcie_cards(machine);
+    if (nodes.empty()) return std::nullopt;
+    Machine grouped = machine;
+    std::map<DeviceId, int> domains;
+    for (const auto& [node, members] : nodes)
+        for (size_t i = 0; i < members.size(); ++i) {
+            const size_t group = i / static_cast<size_t>(cards);
+            if (i % static_cast<size_t>(cards) == 0)
+                grouped.domains.push_back({fmt::format("PCIe link {} of {}", group, node), 0});
+            domains[members[i]] = static_cast<int>(grouped.domains.size()) - 1;
+        }
+    for (Link& link : grouped.links) {
+        const auto from = domains.find(link.from);
+        if (link.kind != LinkKind::kPcie || from == domains.end() || !domains.count(link.to))
+            continue;
+        link.domain = from->second;
+        int64_t& rate = grouped.domains[static_cast<size_t>(link.domain)].bandwidth;
+        rate = std::max(rate, link.bandwidth / 4 * 3);
+    }
+    return grouped;
 }
 
 }  // namespace cleave::planner

@@ -28,6 +28,7 @@ Machine join_machines(const std::vector<HostMachine>& hosts,
             shared.name += " (" + hosts[h].host + ")";
             all.domains.push_back(shared);
         }
+        all.sum_skew_ns = std::max(all.sum_skew_ns, part.sum_skew_ns);
         std::vector<DeviceId> whole;
         for (DeviceInfo device : part.devices) {
             const auto at = place.find(device.name);

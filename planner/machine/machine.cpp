@@ -76,6 +76,7 @@ Machine part_of(const Machine& machine, const std::vector<DeviceId>& devices) {
     }
     if (std::ranges::any_of(part.links, [](const Link& l) { return l.kind == LinkKind::kNetwork; }))
         part.fabric = machine.fabric;
+    part.sum_skew_ns = machine.sum_skew_ns;
     std::ranges::stable_sort(part.links, {}, [](const Link& l) { return std::pair(l.from, l.to); });
     return part;
 }

@@ -106,6 +106,8 @@ struct BandwidthDomain {
     int64_t bandwidth = 0;  // bytes/s in all
 };
 
+inline constexpr int64_t kMostSumSkewNs = 1'000'000;
+
 struct Machine {
     std::string name;
     std::vector<DeviceInfo> devices;
@@ -113,6 +115,9 @@ struct Machine {
     std::vector<BandwidthDomain> domains;
     // Of catalogue devices in several nodes: what joins these (planner/machine/fabric.h). Or empty.
     std::string fabric;
+    // What a sum of GPUs waits for the last of its members, for each doubling of their number
+    // (Wiring::sum_skew_ns).
+    int64_t sum_skew_ns = 0;
 
     const DeviceInfo& device(DeviceId id) const { return devices[id.index()]; }
     // The link from -> to, or nullptr.

@@ -330,6 +330,10 @@ struct Serving {
     int64_t ttft_ns = 0;  // from a prompt's arrival to its first token: a round, then its passes
 };
 
+// Of the whole prompt, and of a decode pass; 0: not told.
+struct PassPair {
+    int64_t prefill_ns = 0, decode_ns = 0;
+};
 struct Prediction {
     int64_t prefill_ns = 0;               // the whole prompt, all chunks
     int64_t decode_ns_per_token = 0;      // at Workload::decode_past
@@ -337,6 +341,9 @@ struct Prediction {
     int64_t objective_ns = 0;             // of this plan
     std::vector<int64_t> decode_busy_ns;  // by device
     Serving serving;
+    // Of PCIe cards of the catalogue: what the two take were all of a node behind one x16 link
+    // (cost/pcie_range.h).
+    PassPair one_pcie_link;
 };
 
 // A shape that was scored and not taken.

@@ -59,6 +59,9 @@ constexpr std::array kExchanges{
              "AMD collective in a node", "planner/cost/published_classes.h"},
     BasisRow{"exchanges_modelled", "exchanges modelled as latency and bytes, nothing contending", 0,
              0, "collective in a node, PCIe", "planner/cost/published_classes.h"},
+    BasisRow{"exchanges_shared",
+             "exchanges modelled as latency and bytes over links that cards share", 0, 0,
+             "collective in a node, PCIe group", "planner/cost/published_classes.h"},
     BasisRow{"network_modelled", "a network modelled from published sums, not run", 0, 0,
              "collective across nodes", "planner/cost/published_classes.h"},
     BasisRow{"network_stated", "the network's stated latency and bandwidth", 0, 0, "", ""},
@@ -146,7 +149,7 @@ private:
         };
         const DeviceInfo& first = plan_.machine.device(members.front());
         bool network = false, measured = true, own_links = true, fitted = true;
-        bool on_cores = true;
+        bool on_cores = true, shared = false;
         for (DeviceId d : members) {
             const DeviceInfo& info = plan_.machine.device(d);
             network |= info.host != first.host;
@@ -157,10 +160,12 @@ private:
             const Link* link = plan_.machine.link(members.front(), d);
             own_links = own_links && link && is_own_link(link->kind);
             over_pcie_ |= step.collective() && link && link->kind == LinkKind::kPcie;
+            shared |= link && link->domain >= 0;
         }
         if (network)
             return row(plan_.machine.fabric.empty() ? "network_stated" : "network_modelled");
         if (on_cores) return row(measured ? "exchanges_measured" : "exchanges_assumed");
+        if (!own_links && shared) return row("exchanges_shared");
         if (!own_links || step.transfer()) return row("exchanges_modelled");
         if (fitted) return row("exchanges_fitted");
         return row("exchanges_scaled", is_of_fitted_vendor(first) ? "collective in a node"

@@ -42,6 +42,10 @@ public:
             json["predicted"]["price_per_hour"] = static_cast<double>(micros) / 1e6;
             json["predicted"]["cost_per_million_tokens"] = cost_per_million_tokens(plan_);
         }
+        if (const PassPair& shared = plan_.prediction.one_pcie_link; shared.decode_ns > 0)
+            json["predicted"]["behind_one_pcie_link"] = {
+                {"prefill_ms", ms(shared.prefill_ns)},
+                {"decode_ms_per_token", ms(shared.decode_ns)}};
         json["predicted"]["basis"] = Json::parse(basis_json(plan_, spell_));
         if (plan_.num_replicas() > 1) json["replicas"] = replicas();
         for (const Plan& other : plan_.others) {

@@ -208,6 +208,16 @@ void add_network(const Plan& plan, Lines& lines) {
                                 fabric->through_host ? ", through the hosts' memory" : "", nodes)});
 }
 
+// How far figures over PCIe depend on what nobody said.
+void add_pcie(const Plan& plan, Lines& lines) {
+    const PassPair& shared = plan.prediction.one_pcie_link;
+    if (shared.decode_ns == 0) return;
+    lines.push_back(
+        {"PCIe", fmt::format("each card's link is taken for its own; behind one link a node: "
+                             "prefill {}, a decode pass {}",
+                             time_text(shared.prefill_ns), time_text(shared.decode_ns))});
+}
+
 // Who is served at once, where, and what one batch alone takes.
 void add_serving(const Plan& plan, Lines& lines) {
     const Prediction& p = plan.prediction;
@@ -313,6 +323,7 @@ std::vector<Line> answer_lines(const Plan& plan) {
     if (plan.prediction.decode_ns_per_token > 0) {
         lines.push_back({"speed", speed_line(plan)});
         lines.push_back({"first token", first_token_text(plan)});
+        add_pcie(plan, lines);
         if (const std::string cost = cost_line(plan); !cost.empty())
             lines.push_back({"cost", cost});
     }

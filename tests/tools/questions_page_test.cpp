@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ten questions of tools/README.md: the command under each gives the answer that it has.
+// The ten questions of tools/QUESTIONS.md: the command under each gives the answer that it has.
 #include <fstream>
 #include <sstream>
 
@@ -85,12 +85,12 @@ std::string as_written(const std::string& answer) {
 
 TEST_CASE("each of the ten questions has the answer that its page says", "[tools]") {
     const TemporaryFolder folder;
-    const auto page = source_root() / "tools/README.md";
+    const auto page = source_root() / "tools/QUESTIONS.md";
     const std::vector<std::string> lines = lines_of(read_file(page));
     std::string written;
     int questions = 0, answers = 0;
     for (size_t i = 0; i < lines.size(); ++i) {
-        questions += lines[i].starts_with("### ");
+        questions += lines[i].starts_with("## ");
         const std::string& line = lines[i];
         written += line + "\n";
         if (!line.starts_with(kCommand)) continue;

@@ -109,6 +109,14 @@ TEST_CASE("replicas of two makes have the tokens of one device, in a batch and s
 
     CHECK_THAT(refused_flags({"run", plan, "--prompt", "A", "--trace", folder.path() / "t.json"}),
                Contains("--trace"));
+    const Json second = json_output({"inspect", plan, "--make", "2"});
+    const Json& devices = made["others"][0]["devices"];
+    REQUIRE(second["memory"].size() == devices.size());
+    for (size_t d = 0; d < devices.size(); ++d)
+        CHECK(second["memory"][d]["device"] == devices[d]["name"]);
+    CHECK_FALSE(second["kernels"].empty());
+    CHECK_THAT(refused_flags({"inspect", plan, "--make", "3"}),
+               Contains("--make 3: the plan has 2 makes; --make takes 1 to 2"));
     CHECK_THAT(refused_flags({"limits", plan}), Contains("are not alike"));
     CHECK_THAT(refused_flags({"export", plan, "--format", "vllm", "-o", folder.path() / "vllm"}),
                Contains("are not alike"));

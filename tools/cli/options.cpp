@@ -33,6 +33,26 @@ Interruptible::Interruptible() { ++interruptibles; }
 Interruptible::~Interruptible() { --interruptibles; }
 bool Interruptible::active() noexcept { return interruptibles.load() > 0; }
 
+void add_wiring(CLI::App& app, planner::Wiring& wiring, const std::string& group) {
+    app.add_option("--fabric", wiring.fabric,
+                   "what joins the nodes of sim: devices: " + planner::fabric_names() +
+                       "; default: that of their servers")
+        ->type_name("NAME")
+        ->group(group);
+    app.add_option("--pcie-group", wiring.pcie_group,
+                   "so many PCIe cards of a node share one x16 link (a switch, a root); default: "
+                   "each has its own, and times say what one link for all would make of them")
+        ->check(whole_number(1, kMostDevices))
+        ->group(group);
+    app.add_option_function<double>(
+           "--sum-skew", [&wiring](double us) { wiring.sum_skew_ns = std::llround(us * 1e3); },
+           "microseconds that a sum of GPUs waits for the last of them, for each doubling of their "
+           "number: 0 as the best engines have it (default), 2 as most")
+        ->type_name("US")
+        ->check(real_number(0, static_cast<double>(planner::kMostSumSkewNs) / 1e3))
+        ->group(group);
+}
+
 CLI::Validator whole_number(int64_t least, int64_t most) {
     auto check = [=](const std::string& text) -> std::string {
         int64_t value = 0;
@@ -115,11 +135,7 @@ void add_device_flags(CLI::App& app, PlanFlags& flags) {
         ->type_name("WHAT=DEVICE")
         ->allow_extra_args(false)
         ->group(kPlanGroup);
-    app.add_option("--fabric", flags.fabric,
-                   "what joins the nodes of sim: devices: " + planner::fabric_names() +
-                       "; default: that of their servers")
-        ->type_name("NAME")
-        ->group(kForExperts);
+    add_wiring(app, flags.wiring, kForExperts);
     app.add_option(
            "--replicas", flags.replicas,
            "with --objective throughput or fleet: copies of the model on equal parts of the "

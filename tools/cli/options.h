@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "planner/machine/build_machine.h"
 #include "planner/plan/workload.h"
 #include "runtime/base/cancel.h"
 
@@ -40,7 +41,7 @@ struct PlanFlags {
     std::string devices;  // empty: every GPU found, else host
     bool alone = false;   // of this process, also under mpirun
     std::string machine_file;
-    std::string fabric;  // empty: that of the catalogue's servers
+    planner::Wiring wiring;
     int tensor_parallel = 0;
     int pipeline_stages = 0;
     std::string replicas;  // a number, "auto", or empty
@@ -73,6 +74,8 @@ struct RunFlags {
 
 void add_model_flags(CLI::App& app, ModelFlags& flags, bool required = true);
 void add_plan_flags(CLI::App& app, PlanFlags& flags);
+// Options for what joins sim: devices, in that group of the command's help.
+void add_wiring(CLI::App& app, planner::Wiring& wiring, const std::string& group);
 void add_run_flags(CLI::App& app, RunFlags& flags);
 
 // UserError naming the flag for a value that is no dtype.

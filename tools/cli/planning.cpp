@@ -70,13 +70,22 @@ void add_affinities(const importer::Graph& graph, const planner::Machine& machin
     options.pins.insert(options.pins.end(), found.pins.begin(), found.pins.end());
 }
 
+// The option of it that was given, as written; empty without.
+std::string wiring_given(const planner::Wiring& wiring) {
+    return !wiring.fabric.empty()  ? "--fabric " + wiring.fabric
+           : wiring.pcie_group > 0 ? fmt::format("--pcie-group {}", wiring.pcie_group)
+           : wiring.sum_skew_ns > 0
+               ? fmt::format("--sum-skew {}", static_cast<double>(wiring.sum_skew_ns) / 1e3)
+               : "";
+}
+
 bool changes_a_plan(const PlanFlags& flags) {
     return !flags.devices.empty() || !flags.machine_file.empty() || flags.tensor_parallel ||
            flags.pipeline_stages || !flags.replicas.empty() || !flags.pins.empty() ||
-           !flags.fabric.empty() || flags.whole_layers || flags.no_metis || flags.batch ||
-           flags.concurrency || flags.max_ttft > 0 || flags.max_tpot > 0 || flags.context ||
-           !flags.dtype.empty() || !flags.kv_dtype.empty() || !flags.compute.empty() ||
-           !flags.activation_dtype.empty() || !flags.kv_tokens.empty();
+           !wiring_given(flags.wiring).empty() || flags.whole_layers || flags.no_metis ||
+           flags.batch || flags.concurrency || flags.max_ttft > 0 || flags.max_tpot > 0 ||
+           flags.context || !flags.dtype.empty() || !flags.kv_dtype.empty() ||
+           !flags.compute.empty() || !flags.activation_dtype.empty() || !flags.kv_tokens.empty();
 }
 
 void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
@@ -110,28 +119,26 @@ std::string gpus_at_hand(runtime::Drivers& drivers) {
 planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
                                     runtime::Drivers& drivers) {
     if (!flags.machine_file.empty()) {
-        if (!flags.fabric.empty())
-            throw UserError("--fabric {}: the machine of {} has its own links; leave one out",
-                            flags.fabric, flags.machine_file);
+        if (const std::string given = wiring_given(flags.wiring); !given.empty())
+            throw UserError("{}: the machine of {} has its own links; leave one out", given,
+                            flags.machine_file);
         planner::Machine machine = planner::load_machine(flags.machine_file);
         return flags.devices.empty() ? machine
                                      : select_devices(machine, flags.devices, flags.machine_file);
     }
     if (!flags.alone && host_job()) {
-        if (!flags.fabric.empty())
-            throw UserError(
-                "--fabric {}: a run of several hosts measures its network; leave it out",
-                flags.fabric);
+        if (const std::string given = wiring_given(flags.wiring); !given.empty())
+            throw UserError("{}: a run of several hosts measures its links; leave it out", given);
         return machine_of_hosts(flags.devices, run, drivers);
     }
     const std::string list = flags.devices.empty() ? gpus_at_hand(drivers) : flags.devices;
     return machine_of_devices(planner::parse_devices(list.empty() ? "host" : list), run, drivers,
-                              flags.fabric);
+                              flags.wiring);
 }
 
 planner::Machine machine_of_devices(const std::vector<planner::DeviceSpec>& specs,
                                     const RunFlags& run, runtime::Drivers& drivers,
-                                    std::string_view fabric) {
+                                    const planner::Wiring& wiring) {
     bool on_host = std::any_of(specs.begin(), specs.end(), [](const planner::DeviceSpec& spec) {
         return spec.kind == planner::DeviceKind::kHost;
     });
@@ -140,7 +147,7 @@ planner::Machine machine_of_devices(const std::vector<planner::DeviceSpec>& spec
         on_host ? facts_of_this_host(run.threads, &note) : planner::read_host_facts();
     if (!note.empty()) say("note: {}\n", note);
     const runtime::RealGpus gpus(drivers);
-    return planner::build_machine(specs, facts, &gpus, fabric);
+    return planner::build_machine(specs, facts, &gpus, wiring);
 }
 
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model) {

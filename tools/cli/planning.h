@@ -21,11 +21,10 @@ namespace cleave::tools {
 planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
                                     runtime::Drivers& drivers);
 
-// The machine of devices of this process, as `run` has them compute; `fabric`: what joins its
-// nodes.
+// The machine of devices of this process, as `run` has them compute.
 planner::Machine machine_of_devices(const std::vector<planner::DeviceSpec>& specs,
                                     const RunFlags& run, runtime::Drivers& drivers,
-                                    std::string_view fabric = {});
+                                    const planner::Wiring& wiring = {});
 
 // The GPUs of this machine as a device list; on standard error, which of them Cleave has no kernels
 // for.

@@ -320,10 +320,7 @@ void add_devices(CLI::App& app, runtime::Drivers& drivers) {
         ->add_option("--devices", flags->plan.devices,
                      "devices to describe; default: those found, host among them")
         ->type_name("LIST");
-    command
-        ->add_option("--fabric", flags->plan.fabric,
-                     "what joins the nodes of sim: devices: " + planner::fabric_names())
-        ->type_name("NAME");
+    add_wiring(*command, flags->plan.wiring, "OPTIONS");
     command->add_flag("--catalogue", flags->catalogue,
                       "list the devices, networks and models that are known by name, with sources");
     command->add_option("--machine", flags->plan.machine_file, "describe a machine file")

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "planner/ask/diff.h"
+#include "planner/plan/plan_queries.h"
 #include "tools/cli/csv_flags.h"
 #include "tools/cli/files.h"
 #include "tools/cli/hosts.h"
@@ -29,6 +30,7 @@ struct InspectArguments {
     std::string html, trace, against, sweep;
     std::vector<std::string> svg;  // [grid=|machine=]FILE
     CsvFlags csv;
+    int make = 0;  // from 1; 0: not given
     bool json = false;
 };
 
@@ -44,6 +46,19 @@ planner::Plan other_plan(const InspectArguments& flags) {
             flags.against);
     const planner::Workload workload = model.plan->workload;
     return plan_from_flags(std::move(model), {}, {}, workload, flags.drivers);
+}
+
+// The make of --make, as a plan of its own; without it all, whose first is shown.
+planner::Plan shown_plan(const InspectArguments& flags, planner::Plan plan) {
+    if (flags.make == 0) return plan;
+    const auto makes = std::ssize(planner::makes_of(plan));
+    if (flags.make > makes)
+        throw UserError("--make {}: the plan has {}; --make takes 1 to {}", flags.make,
+                        makes == 1 ? "one make of replicas" : fmt::format("{} makes", makes),
+                        makes);
+    planner::Plan make = flags.make == 1 ? plan : plan.others[static_cast<size_t>(flags.make) - 2];
+    make.others.clear();
+    return make;
 }
 
 // One of --svg.
@@ -93,6 +108,9 @@ void check_flags(const InspectArguments& flags) {
     if (!flags.against.empty() && flags.html.empty() && !flags.json)
         throw UserError("--against {}: it is of the page and of JSON; add --html FILE or --json",
                         flags.against);
+    if (flags.make > 1 && (!flags.trace.empty() || !flags.against.empty()))
+        throw UserError("--make {}: {} is of the first make; leave one out", flags.make,
+                        flags.trace.empty() ? "--against" : "--trace");
     if (!flags.sweep.empty() && flags.html.empty())
         throw UserError("--sweep {}: it is of the page; add --html FILE", flags.sweep);
 }
@@ -123,8 +141,8 @@ void run_inspect(const InspectArguments& flags) {
     if (!flags.sweep.empty()) extras.sweep = sweep_file(flags.sweep);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    const planner::Plan plan =
-        plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers);
+    const planner::Plan plan = shown_plan(
+        flags, plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers));
     std::optional<Measured> measured;
     if (!flags.trace.empty())
         measured = compare_with_trace(plan, read_trace(flags.trace, plan), flags.trace);
@@ -156,6 +174,12 @@ void add_inspect(CLI::App& app, runtime::Drivers& drivers) {
         ->add_option("--html", flags->html,
                      "write one HTML page to look at and click, instead of text")
         ->type_name("FILE");
+    command
+        ->add_option("--make", flags->make,
+                     "of replicas that are not alike: the one to show, with its steps; default: "
+                     "1, beside a line for each of the others")
+        ->type_name("N")
+        ->check(whole_number(1, 1024));
     command
         ->add_option("--trace", flags->trace,
                      "what a run of this plan measured (run --trace FILE), beside the prediction: "

@@ -35,7 +35,7 @@ Plan reference_plan(const RunArguments& flags, const Plan& plan, size_t sequence
     PlanFlags of_host = flags.plan;
     of_host.devices = "host";
     of_host.machine_file.clear();
-    of_host.fabric.clear();
+    of_host.wiring = {};
     of_host.tensor_parallel = of_host.pipeline_stages = 0;
     of_host.pins.clear();
     of_host.alone = true;

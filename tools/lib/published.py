@@ -28,6 +28,11 @@ def read_bounds():
 BOUNDS = read_bounds()
 # The networks that the sources name, where these are not the catalogue's.
 FABRICS = [("EFA", "efa")]
+# Engines whose sums wait for a late member, which TensorRT-LLM's hardly do.
+SKEWED = re.compile(r"vllm|sglang|gpt-fast|llm-perf-bench", re.IGNORECASE)
+# A class whose rows are predicted a second time, as another class, with that option: cards of which
+# nothing says how they share their links, as if all were behind one.
+GROUPED = {"collective in a node, PCIe": "collective in a node, PCIe group"}
 # Sources whose models of 8 bits had caches of 8 bits, too: those that say so, and NVIDIA's tables,
 # where they are part of the checkpoint.
 F8_CACHES = re.compile(r"fp8 (weights and )?KV|perf-overview\.md")
@@ -40,9 +45,20 @@ def arguments_of(row):
     for name, fabric in FABRICS:
         if name in row["source"]:
             words += ["--fabric", fabric]
+    if SKEWED.search(row["source"]) and "collective" not in row["class"] and int(row["tp"] or 1) > 1:
+        words += ["--sum-skew", "2"]
     if row["dtype"] == "f8e4m3" and F8_CACHES.search(row["source"]):
         words += ["--kv-dtype", "f8e4m3"]
     return words
+
+
+def with_groups(rows):
+    """The rows, and those of GROUPED of three devices and more once more."""
+    for row in rows:
+        yield row
+        if row["class"] in GROUPED and int(row["n"]) > 2:
+            command = f"{row['cleave command']} --pcie-group {row['n']}"
+            yield {**row, "class": GROUPED[row["class"]], "cleave command": command}
 
 
 def plan_of(cleave, arguments):
@@ -107,7 +123,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     flags = parser.parse_args()
     with open(flags.csv, newline="") as file:
-        rows = [r for r in csv.DictReader(file) if not flags.only or r["class"] == flags.only]
+        rows = [r for r in with_groups(csv.DictReader(file)) if flags.only in (None, r["class"])]
 
     def outcome(row):
         try:

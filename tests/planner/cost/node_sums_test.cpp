@@ -31,7 +31,7 @@ struct Measured {
 
 Machine nodes_of(const std::string& model, int nodes, std::string_view fabric = {}) {
     return build_machine(parse_devices(fmt::format("sim:{}[0-{}]", model, 8 * nodes - 1)), {},
-                         nullptr, fabric);
+                         nullptr, {std::string(fabric)});
 }
 
 CollectiveForm sum_over(const Machine& machine, int64_t bytes) {

@@ -127,7 +127,7 @@ TEST_CASE("catalogue devices beyond a node of eight are joined by a network", "[
 TEST_CASE("nodes of catalogue devices are joined by a fabric that is named or their servers'",
           "[planner]") {
     const auto machine = [](const std::string& list, std::string_view fabric = {}) {
-        return build_machine(parse_devices(list), {}, nullptr, fabric);
+        return build_machine(parse_devices(list), {}, nullptr, {std::string(fabric)});
     };
     CHECK(machine("sim:h100[0-7]").fabric.empty());
     CHECK(machine("sim:h100[0-15]").fabric == "ib400");

@@ -46,7 +46,7 @@ Plan random_plan(Drawer& d) {
     // A ninth device of the catalogue is in a second node.
     const bool nodes = devices > 8 && kind[0] == 's';
     const Machine machine = build_machine(parse_devices(fmt::format("{}[0-{}]", kind, devices - 1)),
-                                          small_host(2), nullptr, nodes ? "eth100" : "");
+                                          small_host(2), nullptr, {nodes ? "eth100" : ""});
     return make_plan(models::build_llama_graph(shape, shape.dtype), machine, workload, options);
 }
 

@@ -155,7 +155,7 @@ function drawMachine() {
     element("span", legend, "devices: colour their stage, height how much of a pass they compute", "dim");
     if (plan.replicas)
         element("p", body, "Replicas: " + plan.replicas.map(fold).join("; ") + ". The picture is the first; " +
-            (plan.others ? plural(plan.others.reduce((n, o) => n + o.predicted.replicas, 0), "other") + " of another make." : "the others are as it."), "dim");
+            (plan.others ? plural(plan.others.reduce((n, o) => n + o.predicted.replicas, 0), "other") + " of another make (inspect --make 2 shows it)." : "the others are as it."), "dim");
     markMachine();
 }
 function markMachine() {
