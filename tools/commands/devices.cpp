@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -12,6 +13,7 @@
 
 #include "codegen/compile/host.h"
 #include "planner/machine/build_machine.h"
+#include "planner/machine/device_names.h"
 #include "planner/machine/fabric.h"
 #include "planner/machine/machine.h"
 #include "planner/machine/machine_file.h"
@@ -170,6 +172,19 @@ void print_links(const planner::Machine& machine) {
         show("latency of {}: {}{}\n", planner::link_kind_name(kind),
              planner::time_text(latency.first),
              latency.first == latency.second ? "" : " to " + planner::time_text(latency.second));
+    std::map<int, std::set<planner::DeviceId>> sharing;
+    for (const planner::Link& l : machine.links)
+        if (l.domain >= 0 && l.kind != planner::LinkKind::kSameMemory)
+            sharing[l.domain].insert(l.from);
+    for (const auto& [domain, senders] : sharing) {
+        const planner::BandwidthDomain& shared = machine.domains[static_cast<size_t>(domain)];
+        show("{}: {} GB/s for all that {} {} over it\n", shared.name, rate_text(shared.bandwidth),
+             planner::folded_names(machine, {senders.begin(), senders.end()}),
+             senders.size() == 1 ? "sends" : "send");
+    }
+    if (machine.sum_skew_ns > 0)
+        show("sums of GPUs wait {} for each doubling of their number\n",
+             planner::time_text(machine.sum_skew_ns));
     if (by_peers) show("pcie*: kernels reach each other's memory\n");
     show("\n");
 }
@@ -320,7 +335,7 @@ void add_devices(CLI::App& app, runtime::Drivers& drivers) {
         ->add_option("--devices", flags->plan.devices,
                      "devices to describe; default: those found, host among them")
         ->type_name("LIST");
-    add_wiring(*command, flags->plan.wiring, "OPTIONS");
+    add_wiring(*command, flags->plan.wiring, command->option_defaults()->get_group());
     command->add_flag("--catalogue", flags->catalogue,
                       "list the devices, networks and models that are known by name, with sources");
     command->add_option("--machine", flags->plan.machine_file, "describe a machine file")

@@ -33,7 +33,10 @@ Plan on_models(const std::vector<std::vector<int>>& stages, const std::string& m
         d.model = model;
         if (const CatalogueModel* known = find_model(model)) set_rates(*known, d);
     }
-    for (Link& link : plan.machine.links) link.kind = kind;
+    for (Link& link : plan.machine.links) {
+        link.kind = kind;
+        link.domain = -1;
+    }
     plan.workload.batch = 1;
     return plan;
 }
@@ -75,6 +78,9 @@ TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of su
           Names{"fitted", "exchanges_fitted", "published"});
     CHECK(classes(on_models({{0, 1}}, "rtx4090", "sm_89", LinkKind::kPcie)) ==
           Names{"data_sheet", "exchanges_modelled", "published"});
+    Plan behind_one = on_models({{0, 1}}, "rtx4090", "sm_89", LinkKind::kPcie);
+    for (Link& link : behind_one.machine.links) link.domain = 0;
+    CHECK(classes(behind_one) == Names{"data_sheet", "exchanges_shared", "published"});
     CHECK(classes(on_models({{0, 1}}, "nothing", "sm_89", LinkKind::kPcie)) ==
           Names{"stated", "exchanges_modelled", "published"});
     Plan nodes = on_models({{0, 1}}, "h100", "sm_90a", LinkKind::kNetwork);
@@ -82,6 +88,14 @@ TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of su
     CHECK(classes(nodes)[1] == "network_stated");
     nodes.machine.fabric = "ib400";
     CHECK(classes(nodes)[1] == "network_modelled");
+    // A card that is here runs Cleave's kernels; its driver has a name of its own for it.
+    Plan card = on_models({{0}}, "h200", "sm_90a", LinkKind::kPcie);
+    DeviceInfo& real = card.machine.devices[0];
+    real.kind = DeviceKind::kCuda;
+    real.model = "NVIDIA H200";
+    real.memory_bytes = find_model("h200")->memory_mib << 20;
+    CHECK(classes(card) == Names{"own_kernels", "published"});
+    CHECK(bases_of(card)[0].error_percent == std::pair(11.0, 29.0));
     // Mixed with a host there are no published speeds of the kind.
     Plan mixed = on_models({{0, 1}}, "h100", "sm_90a", LinkKind::kPcie);
     mixed.machine.devices[1] = hand_plan({{0, 1}}).machine.devices[1];
