@@ -4,6 +4,9 @@
 #include <new>
 
 #include <sys/mman.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 namespace cleave::runtime::simt {
 
@@ -34,7 +37,12 @@ void FiberStacks::reserve(uint32_t count, size_t bytes) {
     }
 }
 
+// A fiber never returns from its frames, so AddressSanitizer's marks of them would stay for the
+// next one on the same stack.
 FiberPlace FiberStacks::start(uint32_t index, FiberMain main) const {
+#ifdef __SANITIZE_ADDRESS__
+    ASAN_UNPOISON_MEMORY_REGION(memory_ + index * stride_, stride_);
+#endif
     char* top = memory_ + (index + 1) * stride_ - (index * 7 % kStaggers) * kStagger - 64;
     auto* words = reinterpret_cast<uint64_t*>(reinterpret_cast<uint64_t>(top) & ~uint64_t{63});
     *--words = 0;  // in place of a return address: keeps the ABI's alignment at entry

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "codegen/compile/compiler.h"
 #include "codegen/compile/host.h"
@@ -77,7 +78,7 @@ GuardedBuffer GuardedBuffer::output(std::string name, int64_t count) {
 
 GuardedBuffer GuardedBuffer::integers(std::string name, const std::vector<int32_t>& values) {
     GuardedBuffer buffer(std::move(name), DType::kInt32, static_cast<int64_t>(values.size()));
-    std::memcpy(buffer.data(), values.data(), values.size() * 4);
+    std::ranges::copy(std::as_bytes(std::span(values)), buffer.data());
     return buffer;
 }
 
