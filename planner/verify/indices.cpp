@@ -3,6 +3,7 @@
 // looking.
 
 #include <new>
+#include <optional>
 
 #include "planner/verify/report.h"
 
@@ -56,6 +57,7 @@ public:
 
 private:
     void op(const importer::Op& op);
+    void kinds(const importer::Op& op);
     void tile(const Tile& tile, const std::string& where);
     void action(const Phase& phase, const Compute& compute, const std::string& where);
     void action(const Phase& phase, const Transfer& transfer, const std::string& where);
@@ -108,6 +110,30 @@ bool attributes_are_sane(const importer::Op& op) {
     return true;
 }
 
+// Keys and values are what kv_append makes and attention reads second, and nothing else; a Llama's
+// operators make no tensors.
+void Indices::kinds(const importer::Op& op) {
+    using importer::OpKind;
+    using importer::ValueKind;
+    const auto kind = [&](ValueId v) {
+        return v.valid() && v.index() < plan_.graph.values.size()
+                   ? std::optional(plan_.graph.value(v).kind)
+                   : std::nullopt;
+    };
+    const auto must_be_state = [&](ValueId v, bool state) {
+        if (const auto k = kind(v); k && (*k == ValueKind::kKvState) != state)
+            report_.add("graph", "{}: {} is {}keys and values", op.name, plan_.graph.value(v).name,
+                        state ? "no " : "");
+    };
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+        must_be_state(op.inputs[i], op.kind == OpKind::kAttention && i == 1);
+    for (ValueId v : op.outputs) {
+        must_be_state(v, op.kind == OpKind::kKvAppend);
+        if (kind(v) == ValueKind::kTensor && !keeps_onnx_form(op))
+            report_.add("graph", "{}: {} is a tensor", op.name, plan_.graph.value(v).name);
+    }
+}
+
 void Indices::op(const importer::Op& op) {
     const std::string& where = op.name;
     if (op.attrs.index() != static_cast<size_t>(op.kind)) {
@@ -117,6 +143,7 @@ void Indices::op(const importer::Op& op) {
     ids(op.inputs, plan_.graph.values, where, "value");
     ids(op.outputs, plan_.graph.values, where, "value");
     ids(op.weights, plan_.graph.weights, where, "weight");
+    kinds(op);
     if (op.kind == importer::OpKind::kRope)
         id(op.as<importer::RopeAttrs>().table, plan_.graph.rope_tables, where, "rope table");
     if (!keeps_onnx_form(op)) {

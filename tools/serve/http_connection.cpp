@@ -158,8 +158,13 @@ public:
 
 private:
     void read_whole() {
+        // The parser holds the limit against what it has not taken apart yet.
         http::async_read_header(stream_, buffer_, *parser_,
-                                handler([this](ErrorCode error, size_t) { read_body(error); }));
+                                handler([this](ErrorCode error, size_t bytes) {
+                                    if (!error && bytes > shared_.limits.header_bytes)
+                                        error = http::error::header_limit;
+                                    read_body(error);
+                                }));
     }
     void read_body(ErrorCode error);
     void take_request(ErrorCode error);

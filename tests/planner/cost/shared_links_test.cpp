@@ -94,7 +94,7 @@ TEST_CASE("cards of a PCIe group share the rate of one link, and no other card's
 TEST_CASE("a plan over PCIe says what one link for a node's cards would make of its times",
           "[planner]") {
     const auto graph = models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16);
-    const auto plan_for = [&](const char* devices, Wiring wiring = {}) {
+    const auto plan_for = [&](const char* devices, const Wiring& wiring = {}) {
         return make_plan(graph, build_machine(parse_devices(devices), {}, nullptr, wiring),
                          {.prompt_tokens = 512, .context = 1024},
                          {.tensor_parallel = 4, .pipeline_stages = 1});

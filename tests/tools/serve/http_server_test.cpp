@@ -307,6 +307,17 @@ TEST_CASE("what goes over a limit, or is no HTTP, is refused by name and ends th
     CHECK(client.get("/on").body == "GET /on ");
 }
 
+TEST_CASE("a header's limit is of all its bytes, however they come", "[tools][serve]") {
+    HttpLimits limits;
+    limits.header_bytes = 2000;
+    Serving serving(echo, limits);
+    HttpClient client(serving.port());
+    client.write("GET / HTTP/1.1\r\nA: " + std::string(1500, 'x') + "\r\nB: ");
+    for (int i = 0; i < 600; ++i) client.write("x");
+    client.write("\r\n\r\n");
+    CHECK(client.read().status == 431);
+}
+
 TEST_CASE("a request that ends before it is whole is told so, and none is no request",
           "[tools][serve]") {
     Serving serving(echo);
