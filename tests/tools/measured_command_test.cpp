@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/cost/published_classes.h"
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
@@ -107,7 +108,8 @@ TEST_CASE("a plan says in text and JSON what its predictions rest on", "[tools]"
     const Json basis = plan["predicted"]["basis"];
     REQUIRE(basis.size() == 3);
     CHECK(basis[2]["of"] == "plan");
-    CHECK(basis[2]["speed_ratio"] == Json{0.95, 1.6});
+    const auto* published = cleave::planner::find_published_class("tensor parallel b1");
+    CHECK(basis[2]["speed_ratio"] == Json{published->low, published->high});
     CHECK_THAT(succeeded({"plan", "stories-260k", "--devices", "sim:host[0]"}).output,
                Contains("the rates of a plain desktop"));
 }

@@ -535,22 +535,6 @@ std::vector<Mutation> whole_mutations() {
              p.graph.ops[0].name += "!";
              return true;
          }},
-        {"keys and values are taken for a tensor", "graph",
-         [](Plan& p) {
-             for (importer::Value& v : p.graph.values)
-                 if (v.kind == importer::ValueKind::kKvState)
-                     return v.kind = importer::ValueKind::kTensor, true;
-             return false;
-         }},
-        {"an activation is taken for keys and values", "graph",
-         [](Plan& p) {
-             for (const importer::Op& op : p.graph.ops)
-                 if (op.kind == importer::OpKind::kAdd)
-                     return p.graph.values[op.outputs[0].index()].kind =
-                                importer::ValueKind::kKvState,
-                            true;
-             return false;
-         }},
         {"an operator uses a value before it is made", "graph",
          [](Plan& p) {
              p.graph.ops[0].inputs = {p.graph.outputs[0]};

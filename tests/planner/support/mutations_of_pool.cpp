@@ -100,6 +100,27 @@ std::vector<Mutation> size_mutations() {
     };
 }
 
+std::vector<Mutation> kind_mutations() {
+    return {
+        {"keys and values are taken for a tensor", "graph",
+         [](Plan& p) {
+             for (importer::Value& v : p.graph.values)
+                 if (v.kind == importer::ValueKind::kKvState)
+                     return v.kind = importer::ValueKind::kTensor, true;
+             return false;
+         }},
+        {"an activation is taken for keys and values", "graph",
+         [](Plan& p) {
+             for (const importer::Op& op : p.graph.ops)
+                 if (op.kind == importer::OpKind::kAdd)
+                     return p.graph.values[op.outputs[0].index()].kind =
+                                importer::ValueKind::kKvState,
+                            true;
+             return false;
+         }},
+    };
+}
+
 std::vector<Mutation> table_and_slab_mutations() {
     return {
         {"a device with keys and values has no block table", "block-table-missing",
@@ -154,7 +175,8 @@ std::vector<Mutation> table_and_slab_mutations() {
 
 std::vector<Mutation> pool_mutations() {
     std::vector<Mutation> all = size_mutations();
-    for (Mutation& mutation : table_and_slab_mutations()) all.push_back(std::move(mutation));
+    for (const auto& more : {kind_mutations(), table_and_slab_mutations()})
+        all.insert(all.end(), more.begin(), more.end());
     return all;
 }
 
