@@ -13,6 +13,8 @@ namespace {
 // No size, offset or dimension of a real plan comes near; sums and products of two stay in 64 bits.
 constexpr int64_t kLargest = int64_t{1} << 50;
 
+constexpr int kMostLayers = 1 << 20;
+
 bool sane(int64_t n) { return n >= 0 && n <= kLargest; }
 bool sane(Range r) {
     return r.begin >= 0 && r.begin <= r.end && (r.end <= kLargest || r.end == kWhole);
@@ -144,6 +146,8 @@ void Indices::op(const importer::Op& op) {
     ids(op.outputs, plan_.graph.values, where, "value");
     ids(op.weights, plan_.graph.weights, where, "weight");
     kinds(op);
+    if (op.layer < -1 || op.layer > kMostLayers)
+        report_.add("graph", "{}: is in layer {}", where, op.layer);
     if (op.kind == importer::OpKind::kRope)
         id(op.as<importer::RopeAttrs>().table, plan_.graph.rope_tables, where, "rope table");
     if (!keeps_onnx_form(op)) {

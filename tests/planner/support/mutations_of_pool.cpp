@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ways of breaking a plan's KV pool and its block tables.
+#include <climits>
+
 #include "planner/plan/plan_queries.h"
 #include "tests/planner/support/mutations.h"
 
@@ -108,6 +110,11 @@ std::vector<Mutation> kind_mutations() {
                  if (v.kind == importer::ValueKind::kKvState)
                      return v.kind = importer::ValueKind::kTensor, true;
              return false;
+         }},
+        {"an operator is in a layer that no model has", "graph",
+         [](Plan& p) {
+             p.graph.ops.back().layer = INT_MAX;
+             return true;
          }},
         {"an activation is taken for keys and values", "graph",
          [](Plan& p) {
