@@ -138,7 +138,7 @@ Kernel make(const PeerAllReduceSpec& s, const GpuTarget& target) {
     CLEAVE_CHECK(!s.norm || (!s.two_phase && s.cut.unit == s.cut.row_bytes))
         << "a norm of rows that lie in several blocks";
     // With a norm, a float of each warp for the row at hand and the one before it.
-    CLEAVE_CHECK(target.limits.warp_width > 1) << target.device << " has no warps";
+    CLEAVE_CHECK(target.limits.has_warps()) << target.device << " has no warps";
     const int64_t words = s.norm ? 2 * (s.cut.threads / target.limits.warp_width) : 0;
     const Launch launch =
         write_cut(w, s.cut, s.devices, s.members, std::max(kSharedBytes, 4 * words));

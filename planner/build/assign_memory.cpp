@@ -252,7 +252,7 @@ private:
     // By which the output device says which logits are largest.
     void tokens() {
         const std::vector<PlacedId>& outputs = plan_.decode.outputs;
-        if (plan_.machine.device(plan_.output_device).limits.warp_width <= 1 || outputs.size() != 1)
+        if (!plan_.machine.device(plan_.output_device).limits.has_warps() || outputs.size() != 1)
             return;
         const PlacedValue& logits = plan_.decode.values[outputs[0].index()];
         if (plan_.graph.value(logits.value).kind == ValueKind::kLogits)

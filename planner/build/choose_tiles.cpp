@@ -34,7 +34,7 @@ bool is_per_output(const Plan& plan, const Phase& phase, const Compute& c) {
 }
 
 bool is_host(const Plan& plan, DeviceId device) {
-    return plan.machine.device(device).limits.warp_width <= 1;
+    return !plan.machine.device(device).limits.has_warps();
 }
 
 // What the launch's products round their shared input to: all the same, or nothing.

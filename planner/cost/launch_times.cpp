@@ -140,7 +140,7 @@ LaunchCosts::Facts LaunchCosts::facts_of(const FusedGroup& group, const Workload
 }
 
 bool LaunchCosts::is_gpu(const DeviceInfo& device) const {
-    return device.limits.warp_width > 1 && device.kind != DeviceKind::kSimt;
+    return device.limits.has_warps() && device.kind != DeviceKind::kSimt;
 }
 
 // ---- Hosts

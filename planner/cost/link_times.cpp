@@ -159,7 +159,7 @@ bool LinkTable::runs_here(std::span<const DeviceId> group) const {
 // GPUs with a fast link between any two.
 bool LinkTable::is_fabric(std::span<const DeviceId> group) const {
     for (DeviceId a : group) {
-        if (machine_->device(a).limits.warp_width <= 1) return false;
+        if (!machine_->device(a).limits.has_warps()) return false;
         if (is_uniform_) {
             const Link* other = node(a) == node(group[0]) ? uniform_.inside : uniform_.between;
             if (a != group[0] && !is_own_link(other->kind)) return false;
@@ -186,12 +186,14 @@ LinkTable::Demand LinkTable::demand(std::span<const DeviceId> devices) const {
 
 int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
                                  SumForm form) const {
-    if (machine_->sum_skew_ns == 0 || group.size() < 2) return lone_sum_ns(group, bytes, form);
-    const bool gpus = std::ranges::all_of(
-        group, [&](DeviceId d) { return machine_->device(d).limits.warp_width > 1; });
-    const double doublings = gpus ? std::log2(static_cast<double>(group.size())) : 0;
-    return lone_sum_ns(group, bytes, form) +
-           std::llround(static_cast<double>(machine_->sum_skew_ns) * doublings);
+    const int64_t ns = lone_sum_ns(group, bytes, form);
+    const bool waits = machine_->sum_skew_ns > 0 && group.size() > 1 &&
+                       std::ranges::all_of(group, [&](DeviceId d) {
+                           return machine_->device(d).limits.has_warps();
+                       });
+    if (!waits) return ns;
+    return ns + std::llround(static_cast<double>(machine_->sum_skew_ns) *
+                             std::log2(static_cast<double>(group.size())));
 }
 
 // By members that all come at once.

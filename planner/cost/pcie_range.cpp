@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/pcie_range.h"
 
-#include <algorithm>
-
 #include "planner/cost/simulate.h"
 #include "planner/machine/build_machine.h"
 
@@ -11,7 +9,7 @@ namespace cleave::planner {
 void predict_one_pcie_link(const Analysis& analysis, Plan& plan) {
     plan.prediction.one_pcie_link = {};
     const auto all = static_cast<int>(plan.machine.devices.size());
-    std::optional<Machine> shared = with_pcie_groups(plan.machine, std::max(1, all));
+    std::optional<Machine> shared = with_pcie_groups(plan.machine, all);
     if (!shared) return;
     Plan other = plan;
     other.machine = *std::move(shared);

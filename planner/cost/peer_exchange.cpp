@@ -30,7 +30,7 @@ bool same_vendor(const DeviceInfo& a, const DeviceInfo& b) {
 bool reach_each_other(const Machine& machine, std::span<const DeviceId> group) {
     if (std::ssize(machine.devices) > kMostPeerDevices) return false;
     for (DeviceId a : group) {
-        if (machine.device(a).limits.warp_width <= 1) return false;
+        if (!machine.device(a).limits.has_warps()) return false;
         for (DeviceId b : group)
             if (a != b && (!same_vendor(machine.device(a), machine.device(b)) ||
                            !is_direct(machine.link(a, b))))

@@ -318,7 +318,7 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
     for (Link& link : machine.links)
         if (link.kind == LinkKind::kNetwork) link.domain = adapters[link.from.index()];
     const auto num_gpus = std::ranges::count_if(
-        machine.devices, [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
+        machine.devices, [](const DeviceInfo& d) { return d.limits.has_warps(); });
     if (wiring.sum_skew_ns > 0 && num_gpus < 2)
         throw UserError(
             "$sum_skew {}: it is of sums of GPUs, and the devices have not two of them; leave it "

@@ -36,6 +36,9 @@ struct DeviceLimits {
     // "Technical Specifications per Compute Capability", which AMD's devices have too, or more.
     std::array<int64_t, 3> max_grid{2147483647, 65535, 65535};
     bool operator==(const DeviceLimits&) const = default;
+
+    // Whether the device runs GPU kernels, real, imitated or of the catalogue; hosts have no warps.
+    bool has_warps() const { return warp_width > 1; }
 };
 
 // What the project's own kernels reached on a host (`cleave devices --measure`), all threads

@@ -69,7 +69,7 @@ void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
     // The type of most of the weights: as stored on hosts, as converted where a GPU holds them.
     std::array<int64_t, kDTypes.size()> elements{};
     bool gpu = std::any_of(machine.devices.begin(), machine.devices.end(),
-                           [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
+                           [](const DeviceInfo& d) { return d.limits.has_warps(); });
     for (const Weight& weight : graph.weights)
         elements.at(static_cast<size_t>(gpu ? device_dtype(weight, w) : weight.dtype)) +=
             weight.num_elements();
@@ -83,7 +83,7 @@ void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
 void check_activation_dtype(const Machine& machine, const Workload& w) {
     if (w.activation_dtype == DType::kF32) return;
     const auto host = std::find_if(machine.devices.begin(), machine.devices.end(),
-                                   [](const DeviceInfo& d) { return d.limits.warp_width <= 1; });
+                                   [](const DeviceInfo& d) { return !d.limits.has_warps(); });
     if (host != machine.devices.end())
         throw UserError(
             "$activation_dtype {}: {} is a host, which computes activations in f32; leave "
@@ -94,7 +94,7 @@ void check_activation_dtype(const Machine& machine, const Workload& w) {
 // GPUs' kernels have one arithmetic each, which is neither.
 void settle_compute(const Graph& graph, const Machine& machine, Workload& w) {
     const auto gpu = std::find_if(machine.devices.begin(), machine.devices.end(),
-                                  [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
+                                  [](const DeviceInfo& d) { return d.limits.has_warps(); });
     if (w.compute == ComputeMode::kFast && gpu != machine.devices.end())
         throw UserError(
             "$compute fast: {} is a GPU, whose kernels round activations in one way of their own; "

@@ -66,7 +66,7 @@ void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
         return l.kind == LinkKind::kSameMemory || is_own_link(l.kind) || l.peer_access;
     };
     for (DeviceId a : devices) {
-        if (machine.device(a).limits.warp_width <= 1)
+        if (!machine.device(a).limits.has_warps())
             fail("exchange-peers", "{} has no kernels that reach a peer", device_name(a));
         for (DeviceId b : devices) {
             const Link* link = a == b ? nullptr : machine.link(a, b);

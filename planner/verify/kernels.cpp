@@ -211,7 +211,7 @@ int64_t least_thread_scratch(const Plan& plan, const Compute& c) {
 }
 
 std::string wrong_narrow_tiles(const Plan& plan, bool is_prefill, const Compute& c) {
-    const bool is_gpu = plan.machine.device(c.device).limits.warp_width > 1;
+    const bool is_gpu = plan.machine.device(c.device).limits.has_warps();
     const bool attends = c.kernel == KernelKind::kAttention;
     const bool has_any =
         is_gpu && (is_prefill ? attends && multiplies_tiles(c)
@@ -235,7 +235,7 @@ std::string wrong_main_loop(const Plan& plan, const Compute& c) {
     const DeviceInfo& device = plan.machine.device(c.device);
     const GpuArch* arch = find_gpu_arch(device.arch);
     const Tile& t = c.tile;
-    const bool has_loop = device.limits.warp_width > 1 &&
+    const bool has_loop = device.limits.has_warps() &&
                           (is_product(c) || c.kernel == KernelKind::kAttention) &&
                           matrix_bits(plan, c) > 0;
     if (has_loop != (t.main_loop != MainLoop::kNone)) return "it has another kind of work";

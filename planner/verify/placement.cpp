@@ -238,7 +238,7 @@ void check_activation_dtype(const Plan& plan, Report& report) {
     if (dtype != DType::kF16 && dtype != DType::kBF16)
         return report.add("activation-dtype", "activations are kept in {}", dtype);
     for (const DeviceInfo& d : plan.machine.devices)
-        if (d.limits.warp_width <= 1)
+        if (!d.limits.has_warps())
             report.add("activation-dtype", "activations are kept in {}, but {} computes in f32",
                        dtype, d.name);
 }
@@ -247,7 +247,7 @@ void check_activation_dtype(const Plan& plan, Report& report) {
 void check_compute(const Plan& plan, Report& report) {
     if (plan.workload.compute != ComputeMode::kFast) return;
     for (const DeviceInfo& d : plan.machine.devices)
-        if (d.limits.warp_width > 1)
+        if (d.limits.has_warps())
             report.add("compute", "products round their activations, which {} cannot", d.name);
     for (const WeightShard& s : plan.weights) {
         const importer::Weight& w = plan.graph.weight(s.weight);

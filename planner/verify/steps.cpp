@@ -165,12 +165,12 @@ void PhaseWalk::compute(const Compute& c) {
 
 void PhaseWalk::check_launch(const Compute& c, int64_t tokens) {
     const DeviceLimits& limits = plan_.machine.device(c.device).limits;
-    if (limits.warp_width > 1 && (c.tile.shared_bytes > limits.shared_memory_per_block ||
-                                  c.tile.threads > limits.max_threads_per_block))
+    if (limits.has_warps() && (c.tile.shared_bytes > limits.shared_memory_per_block ||
+                               c.tile.threads > limits.max_threads_per_block))
         fail("tile-limits", "{} bytes of shared memory and {} threads a block; {} has {} and {}",
              c.tile.shared_bytes, c.tile.threads, device_name(c.device),
              limits.shared_memory_per_block, limits.max_threads_per_block);
-    if (limits.warp_width > 1) {
+    if (limits.has_warps()) {
         const std::array<int64_t, 3> grid = least_grid(plan_, c, tokens);
         for (size_t axis = 0; axis < grid.size(); ++axis)
             if (grid[axis] > limits.max_grid[axis])
@@ -183,7 +183,7 @@ void PhaseWalk::check_launch(const Compute& c, int64_t tokens) {
     const int64_t size = c.scratch.valid() ? plan_.buffer(c.scratch).size : 0;
     if (size < least)
         fail("scratch-size", "its scratch has {} bytes, a launch takes {}", size, least);
-    if (limits.warp_width > 1 || !is_product(c)) return;
+    if (limits.has_warps() || !is_product(c)) return;
     // A thread at least has what its tile claims, in memory that is counted.
     if (c.tile.tokens < 1 || c.tile.rows < 1)
         fail("tile-loop", "its tile divides its work by nothing");

@@ -281,14 +281,14 @@ std::vector<Mutation> limit_mutations() {
              Compute* c = find_kernel(p.prefill, KernelKind::kAttention);
              const DeviceLimits& limits = p.machine.device(c->device).limits;
              c->tile.shared_bytes = limits.shared_memory_per_block + 1;
-             return limits.warp_width > 1;
+             return limits.has_warps();
          }},
         {"a block has more threads than its device allows", "tile-limits",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kLinear);
              const DeviceLimits& limits = p.machine.device(c->device).limits;
              c->tile.threads = limits.max_threads_per_block * 2;
-             return limits.warp_width > 1;
+             return limits.has_warps();
          }},
         {"a grid has more rows of blocks than its device allows", "grid-limits",
          [](Plan& p) {
@@ -296,7 +296,7 @@ std::vector<Mutation> limit_mutations() {
              DeviceLimits& limits = p.machine.devices[c->device.index()].limits;
              limits.max_grid[1] = p.workload.max_tokens() / 2;
              c->tile.tokens = 1;
-             return limits.warp_width > 1;
+             return limits.has_warps();
          }},
         {"a launch has a block for each of more tokens than a grid holds", "grid-limits",
          [](Plan& p) {
@@ -304,14 +304,14 @@ std::vector<Mutation> limit_mutations() {
              if (!c) return false;
              DeviceLimits& limits = p.machine.devices[c->device.index()].limits;
              limits.max_grid[0] = p.workload.max_tokens() - 1;
-             return limits.warp_width > 1;
+             return limits.has_warps();
          }},
         {"the keys are split into more parts than a grid holds", "grid-limits",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);
              const DeviceLimits& limits = p.machine.device(c->device).limits;
              c->tile.splits = limits.max_grid[2] + 1;
-             return limits.warp_width > 1;
+             return limits.has_warps();
          }},
         {"a ring names a member twice", "collective-group",
          [](Plan& p) {
@@ -331,7 +331,7 @@ std::vector<Mutation> loop_mutations() {
          [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
              const DeviceInfo& device = p.machine.device(c->device);
-             if (device.limits.warp_width <= 1) return false;
+             if (!device.limits.has_warps()) return false;
              if (c->tile.main_loop == MainLoop::kWarpgroups) return c->tile.stages = 1, true;
              c->tile.main_loop = MainLoop::kWarpgroups;
              return device.arch != "sm_90a";
@@ -340,31 +340,31 @@ std::vector<Mutation> loop_mutations() {
          [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
              c->tile.stages = 1 << 20;
-             return p.machine.device(c->device).limits.warp_width > 1;
+             return p.machine.device(c->device).limits.has_warps();
          }},
         {"a product's tiles have no rows", "tile-loop",
          [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
              c->tile.rows = 0;
-             return p.machine.device(c->device).limits.warp_width > 1;
+             return p.machine.device(c->device).limits.has_warps();
          }},
         {"a launch of attention divides no tokens", "tile-loop",
          [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kAttention);
              c->tile.tokens = 0;
-             return p.machine.device(c->device).limits.warp_width > 1;
+             return p.machine.device(c->device).limits.has_warps();
          }},
         {"attention has no main loop", "tile-loop",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);
              c->tile.main_loop = MainLoop::kNone;
-             return p.machine.device(c->device).limits.warp_width > 1;
+             return p.machine.device(c->device).limits.has_warps();
          }},
         {"a launch of a host multiplies by warps", "tile-loop",
          [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kLinear);
              c->tile.main_loop = MainLoop::kWarps;
-             return p.machine.device(c->device).limits.warp_width <= 1;
+             return !p.machine.device(c->device).limits.has_warps();
          }},
     };
 }

@@ -475,7 +475,7 @@ std::vector<Mutation> narrow_tile_mutations() {
         {"a host's thread has less scratch than its tile takes", "scratch-size",
          [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
-             if (p.machine.device(c->device).limits.warp_width > 1) return false;
+             if (p.machine.device(c->device).limits.has_warps()) return false;
              c->tile.shared_bytes = 64;
              return true;
          }},
@@ -483,19 +483,19 @@ std::vector<Mutation> narrow_tile_mutations() {
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kLinear);
              c->tile.tokens *= 64;
-             return p.machine.device(c->device).limits.warp_width <= 1;
+             return !p.machine.device(c->device).limits.has_warps();
          }},
         {"a host's tile has no rows", "tile-loop",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kLinear);
              c->tile.rows = 0;
-             return p.machine.device(c->device).limits.warp_width <= 1;
+             return !p.machine.device(c->device).limits.has_warps();
          }},
         {"a host's launch has a tile for few tokens", "narrow-tiles",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kLinear);
              c->narrow.push_back({1, c->tile});
-             return p.machine.device(c->device).limits.warp_width <= 1;
+             return !p.machine.device(c->device).limits.has_warps();
          }},
     };
 }

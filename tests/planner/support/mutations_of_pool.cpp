@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways of breaking a plan's KV pool and its block tables.
+// Ways of breaking a plan's KV pool, its block tables, and what it says of its values and types.
 #include <climits>
 
 #include "planner/plan/plan_queries.h"
@@ -64,7 +64,7 @@ std::vector<Mutation> size_mutations() {
          [](Plan& p) {
              p.workload.activation_dtype = DType::kBF16;
              return std::any_of(p.machine.devices.begin(), p.machine.devices.end(),
-                                [](const DeviceInfo& d) { return d.limits.warp_width <= 1; });
+                                [](const DeviceInfo& d) { return !d.limits.has_warps(); });
          }},
         {"activations are kept in what has no kernel", "activation-dtype",
          [](Plan& p) {
@@ -75,7 +75,7 @@ std::vector<Mutation> size_mutations() {
          [](Plan& p) {
              p.workload.compute = ComputeMode::kFast;
              return std::any_of(p.machine.devices.begin(), p.machine.devices.end(),
-                                [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
+                                [](const DeviceInfo& d) { return d.limits.has_warps(); });
          }},
         {"sequences own block 0, too", "kv-pool",
          [](Plan& p) { return set_blocks(p, p.kv_pool.num_blocks - 1); }},
