@@ -51,12 +51,14 @@ planner::Plan other_plan(const InspectArguments& flags) {
 // The make of --make, as a plan of its own; without it all, whose first is shown.
 planner::Plan shown_plan(const InspectArguments& flags, planner::Plan plan) {
     if (flags.make == 0) return plan;
-    const auto makes = std::ssize(planner::makes_of(plan));
-    if (flags.make > makes)
-        throw UserError("--make {}: the plan has {}; --make takes 1 to {}", flags.make,
-                        makes == 1 ? "one make of replicas" : fmt::format("{} makes", makes),
-                        makes);
-    planner::Plan make = flags.make == 1 ? plan : plan.others[static_cast<size_t>(flags.make) - 2];
+    const std::vector<const planner::Plan*> makes = planner::makes_of(plan);
+    const auto number = static_cast<size_t>(flags.make);
+    if (number > makes.size())
+        throw UserError(
+            "--make {}: the plan has {}; --make takes 1 to {}", flags.make,
+            makes.size() == 1 ? "one make of replicas" : fmt::format("{} makes", makes.size()),
+            makes.size());
+    planner::Plan make = *makes[number - 1];
     make.others.clear();
     return make;
 }

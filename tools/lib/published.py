@@ -45,7 +45,8 @@ def arguments_of(row):
     for name, fabric in FABRICS:
         if name in row["source"]:
             words += ["--fabric", fabric]
-    if SKEWED.search(row["source"]) and "collective" not in row["class"] and int(row["tp"] or 1) > 1:
+    is_split = "collective" not in row["class"] and int(row["tp"] or 1) > 1
+    if is_split and SKEWED.search(row["source"]):
         words += ["--sum-skew", "2"]
     if row["dtype"] == "f8e4m3" and F8_CACHES.search(row["source"]):
         words += ["--kv-dtype", "f8e4m3"]
