@@ -15,6 +15,7 @@
 using namespace cleave;
 using namespace cleave::test;
 namespace fs = std::filesystem;
+using nlohmann::json;
 
 namespace {
 
@@ -189,4 +190,39 @@ TEST_CASE("an export to ONNX Runtime that could not give the model's results is 
     CHECK(shape.exit_code == 1);
     CHECK(shape.error.find("has no data") != std::string::npos);
     CHECK(!fs::exists(folder.path() / "a"));
+}
+
+TEST_CASE("token ids beside the model come into genai_config.json, or are refused by name",
+          "[tools]") {
+    TemporaryFolder folder;
+    const fs::path model = folder.path() / "model", out = folder.path() / "exported";
+    fs::copy(bundled_model().parent_path(), model);
+    const auto exported = [&](const std::string& ids) {
+        fs::remove_all(out);
+        std::ofstream(model / "generation_config.json") << R"({"eos_token_id": )" + ids + "}";
+        return export_ort((model / "model.onnx").string(), {"host[0-1]", "--pp", "2"}, out);
+    };
+    const auto written = [&] {
+        const json genai = json::parse(std::ifstream(out / "genai_config.json"));
+        return genai["model"]["eos_token_id"];
+    };
+    const json of_model = json::parse(std::ifstream(model / "config.json"))["eos_token_id"];
+    REQUIRE(exported("[7, 9]").exit_code == 0);
+    CHECK(written() == json::array({7, 9}));
+    for (const char* none : {"[]", "null"}) {  // then config.json's
+        REQUIRE(exported(none).exit_code == 0);
+        CHECK(written() == of_model);
+    }
+    const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+    for (const auto& [ids, message] : std::vector<std::pair<std::string, std::string>>{
+             {R"("7")", "generation_config.json: eos_token_id: expected a token id or a list"},
+             {"[7, {}]", "generation_config.json: eos_token_id: expected a token id or a list"},
+             {deep, "generation_config.json: values are more than 64 levels inside each other"},
+             {"[7", "generation_config.json: line 1, column"}}) {
+        const CommandResult refused = exported(ids);
+        INFO(ids.substr(0, 20) << ": " << refused.error);
+        CHECK(refused.exit_code == 1);
+        CHECK_THAT(refused.error, Catch::Matchers::Contains(message));
+        CHECK(!fs::exists(out));
+    }
 }

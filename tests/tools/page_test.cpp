@@ -158,14 +158,24 @@ TEST_CASE("inspect refuses other plans, sweeps and pictures that are none, or ha
     TemporaryFolder folder;
     const std::string page = (folder.path() / "plan.html").string();
     const std::string text = (folder.path() / "sweep.json").string();
-    std::ofstream(text) << R"({"model": "m", "axes": [{"name": "tp"}], "rows": [{"values": []}]})";
+    std::ofstream(text) << R"({"model": "m", "axes": [{"name": "tp"}], "rows": []})";
+    const std::string uneven = (folder.path() / "uneven.json").string();
+    std::ofstream(uneven) << R"({"model": "m", "axes": [], "rows": [{"values": ["1"]}]})";
+    const std::string figures = (folder.path() / "figures.json").string();
+    std::ofstream(figures) << R"({"model": "m", "axes": [], "rows": [{"values": [],
+        "refusal": "", "lacks_memory": false, "figures": {"shape": 5}}]})";
+    const std::string deep = (folder.path() / "deep.json").string();
+    std::ofstream(deep) << std::string(100'000, '[') << std::string(100'000, ']');
     const std::vector<std::pair<std::vector<std::string>, std::string>> bad = {
         {{"--against", "stories-260k"}, "it is of the page and of JSON"},
         {{"--against", "stories-260k", "--json"}, "no .plan file"},
         {{"--sweep", text}, "it is of the page"},
-        {{"--sweep", "/no/such.json", "--html", page}, "no such file"},
-        {{"--sweep", (source_root() / "README.md").string(), "--html", page}, "no sweep"},
-        {{"--sweep", text, "--html", page}, "a row of it lacks values or figures"},
+        {{"--sweep", "/no/such.json", "--html", page}, "No such file"},
+        {{"--sweep", (source_root() / "README.md").string(), "--html", page}, "no JSON"},
+        {{"--sweep", text, "--html", page}, "axes[0].values' is missing"},
+        {{"--sweep", uneven, "--html", page}, "rows[0].values: expected a value for each of 0"},
+        {{"--sweep", figures, "--html", page}, "rows[0].figures.shape: expected a string"},
+        {{"--sweep", deep, "--html", page}, "more than 64 levels"},
         {{"--svg", "grid=/no/such/folder/x.svg"}, "--svg"}};
     for (const auto& [more, message] : bad) {
         std::vector<std::string> arguments{"inspect", "stories-260k", "--devices", "sim:h100[0]"};

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "tools/inspect/inspection.h"
 #include "tools/inspect/page_data.h"
 #include "tools/inspect/svg.h"
+#include "tools/inspect/sweep_file.h"
 #include "tools/inspect/trace_file.h"
 
 namespace cleave::tools {
@@ -82,29 +82,6 @@ std::vector<Picture> pictures(const InspectArguments& flags) {
     return list;
 }
 
-// The JSON of `cleave plan --sweep ... --json`: an object with axes, and rows with a value for each
-// (tools/schema/sweep.schema.json).
-Json sweep_file(const std::string& path) {
-    const auto refuse = [&](const std::string& what) {
-        return UserError(
-            "--sweep {}: {}; give what `cleave plan ... --sweep AXIS=VALUES --json` printed", path,
-            what);
-    };
-    std::ifstream file(path);
-    if (!file) throw refuse("no such file");
-    Json sweep = Json::parse(file, nullptr, false);
-    const auto is_list = [](const Json& of, const char* key) {
-        return of.is_object() && of.contains(key) && of[key].is_array();
-    };
-    if (!is_list(sweep, "axes") || !is_list(sweep, "rows") || !sweep.contains("model"))
-        throw refuse("no sweep");
-    for (const Json& row : sweep["rows"])
-        if (!is_list(row, "values") || row["values"].size() != sweep["axes"].size() ||
-            !row.contains("figures"))
-            throw refuse("a row of it lacks values or figures");
-    return sweep;
-}
-
 // What has no effect is refused.
 void check_flags(const InspectArguments& flags) {
     if (!flags.against.empty() && flags.html.empty() && !flags.json)
@@ -140,7 +117,7 @@ void run_inspect(const InspectArguments& flags) {
     const std::vector<Picture> svg = pictures(flags);
     check_csv_flags(flags.csv, flags.json);
     PageExtras extras;
-    if (!flags.sweep.empty()) extras.sweep = sweep_file(flags.sweep);
+    if (!flags.sweep.empty()) extras.sweep = read_sweep(flags.sweep);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     const planner::Plan plan = shown_plan(

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/export/model/ort/genai.h"
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
 
 namespace cleave::planner {
 namespace {
@@ -12,14 +16,21 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// A token id that the files beside the model name; null where none does.
+// A token id, or several, that the files beside the model name; null where none does.
 Json token_id(const Plan& plan, const char* key) {
-    const fs::path folder = fs::path(plan.graph.path).parent_path();
+    if (plan.graph.path.empty()) return nullptr;
+    const auto is_id = [](const nlohmann::json& id) { return id.is_number_integer(); };
     for (const char* name : {"generation_config.json", "config.json"}) {
-        std::ifstream file(folder / name);
-        if (plan.graph.path.empty() || !file) continue;
-        const Json json = Json::parse(file, nullptr, false);
-        if (json.is_object() && json.contains(key) && !json[key].is_null()) return json[key];
+        const fs::path path = fs::path(plan.graph.path).parent_path() / name;
+        std::error_code ignored;
+        if (!fs::exists(path, ignored)) continue;
+        const nlohmann::json json = read_json(path);
+        if (!json.is_object() || !json.contains(key) || json[key].is_null()) continue;
+        const nlohmann::json& id = json[key];
+        if (id.is_array() && id.empty()) continue;
+        if (!is_id(id) && !(id.is_array() && std::all_of(id.begin(), id.end(), is_id)))
+            throw UserError("{}: {}: expected a token id or a list of them", path.string(), key);
+        return id;
     }
     return nullptr;
 }
