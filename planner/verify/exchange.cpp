@@ -150,7 +150,9 @@ void PhaseWalk::check_gather_room(const Collective& c) {
         int64_t needed = 0;
         for (PlacedId id : c.contributions)
             if (const PlacedValue& p = placed(id); p.device != member)
-                needed += rows * dtype_bytes(placed_dtype(plan_, p.value), columns_of(p).size());
+                needed = sum(
+                    needed,
+                    product({rows, bytes_of(placed_dtype(plan_, p.value), columns_of(p).size())}));
         const BufferId exchange = find_buffer(plan_, member, BufferRole::kExchange);
         const int64_t room = exchange.valid() ? plan_.buffer(exchange).size : 0;
         if (room < needed)
@@ -170,9 +172,10 @@ void PhaseWalk::check_arrivals(const std::vector<PlacedId>& sent,
             const importer::Value& value = graph().value(p.value);
             int64_t elements = columns_of(p).size();
             if (!value.shape.empty() && value.kind != importer::ValueKind::kTensor)
-                elements *= rows_of(value) == Rows::kOutputs ? plan_.workload.max_outputs()
-                                                             : plan_.workload.max_tokens();
-            needed += dtype_bytes(placed_dtype(plan_, p.value), elements);
+                elements = product({elements, rows_of(value) == Rows::kOutputs
+                                                  ? plan_.workload.max_outputs()
+                                                  : plan_.workload.max_tokens()});
+            needed = sum(needed, bytes_of(placed_dtype(plan_, p.value), elements));
         }
         const BufferId arrivals = find_buffer(plan_, to, BufferRole::kArrivals);
         const int64_t room = arrivals.valid() ? plan_.buffer(arrivals).size : 0;

@@ -2,6 +2,7 @@
 // The first part: after it, every id, enumeration and number of the plan may be used without
 // looking.
 
+#include <algorithm>
 #include <new>
 #include <optional>
 
@@ -10,15 +11,18 @@
 namespace cleave::planner::verify {
 namespace {
 
-// No size, offset or dimension of a real plan comes near; sums and products of two stay in 64 bits.
-constexpr int64_t kLargest = int64_t{1} << 50;
+// No size or offset of a real plan comes near the first, no dimension the second, no time in ns the
+// third (a year): sums stay in 64 bits, and products of two dimensions. For others there is
+// `product`.
+constexpr int64_t kLargest = int64_t{1} << 50, kWidest = int64_t{1} << 31;
+constexpr int64_t kLongest = int64_t{1} << 55;
 
 constexpr int kMostLayers = 1 << 20;
 
 bool sane(int64_t n) { return n >= 0 && n <= kLargest; }
-bool sane(Range r) {
-    return r.begin >= 0 && r.begin <= r.end && (r.end <= kLargest || r.end == kWhole);
-}
+bool is_time(int64_t n) { return n >= 0 && n <= kLongest; }
+bool is_width(int64_t n) { return n >= 0 && n <= kWidest; }
+bool sane(Range r) { return r.begin >= 0 && r.begin <= r.end && r.end <= kWidest; }
 
 class Indices {
 public:
@@ -96,19 +100,19 @@ bool attributes_are_sane(const importer::Op& op) {
     if (op.kind == OpKind::kAttention) {
         const auto& a = op.as<importer::AttentionAttrs>();
         return a.num_heads > 0 && a.num_kv_heads > 0 && a.num_heads % a.num_kv_heads == 0 &&
-               a.head_dim > 0 && a.v_head_dim > 0 && sane(a.num_heads) && sane(a.head_dim) &&
-               sane(a.v_head_dim);
+               a.head_dim > 0 && a.v_head_dim > 0 && is_width(a.num_heads) &&
+               is_width(a.head_dim) && is_width(a.v_head_dim);
     }
     if (op.kind == OpKind::kKvAppend) {
         const auto& a = op.as<importer::KvAppendAttrs>();
-        return a.num_kv_heads > 0 && a.head_dim > 0 && a.v_head_dim > 0 && sane(a.num_kv_heads) &&
-               sane(a.head_dim) && sane(a.v_head_dim);
+        return a.num_kv_heads > 0 && a.head_dim > 0 && a.v_head_dim > 0 &&
+               is_width(a.num_kv_heads) && is_width(a.head_dim) && is_width(a.v_head_dim);
     }
     if (op.kind == OpKind::kRope) {
         const auto& a = op.as<importer::RopeAttrs>();
-        return a.num_heads > 0 && a.head_dim > 0 && sane(a.num_heads) && sane(a.head_dim);
+        return a.num_heads > 0 && a.head_dim > 0 && is_width(a.num_heads) && is_width(a.head_dim);
     }
-    if (op.kind == OpKind::kRmsNorm) return sane(op.as<importer::RmsNormAttrs>().group);
+    if (op.kind == OpKind::kRmsNorm) return is_width(op.as<importer::RmsNormAttrs>().group);
     return true;
 }
 
@@ -178,18 +182,19 @@ void Indices::graph() {
     ids(g.outputs, g.values, "graph outputs", "value");
     for (const importer::Value& v : g.values)
         for (const importer::Dim& d : v.shape)
-            if (d.is_static() && !sane(d.value))
+            if (d.is_static() && !is_width(d.value))
                 report_.add("graph", "{}: a dimension of {}", v.name, d.value);
     for (const importer::Weight& w : g.weights) {
         bool fine = w.shape.size() <= 8;
         int64_t elements = 1;
         for (int64_t d : w.shape)
-            fine = fine && sane(d) && !__builtin_mul_overflow(elements, d, &elements) &&
+            fine = fine && is_width(d) && !__builtin_mul_overflow(elements, d, &elements) &&
                    sane(elements);
-        if (!fine) report_.add("graph", "{}: its shape makes no sense", w.name);
+        if (!fine || !is_width(w.quantization.block))
+            report_.add("graph", "{}: its shape makes no sense", w.name);
     }
     for (const importer::RopeTable& t : g.rope_tables) {
-        if (!sane(t.rotary_dim) || !sane(t.max_positions))
+        if (!is_width(t.rotary_dim) || !is_width(t.max_positions))
             report_.add("graph", "{}: its shape makes no sense", t.name);
         optional_id(t.cos, g.weights, t.name, "weight");
         optional_id(t.sin, g.weights, t.name, "weight");
@@ -198,7 +203,7 @@ void Indices::graph() {
     constexpr int64_t kMost = int64_t{1} << 31;
     for (int64_t n : {w.batch, w.prompt_tokens, w.context, w.prefill_chunk})
         if (n < 1 || n > kMost) report_.add("workload", "{} is no batch, length or chunk", n);
-    if (w.kv_tokens < Workload::kAllThatIsLeft || !sane(w.kv_tokens + 1))
+    if (w.kv_tokens < Workload::kAllThatIsLeft || !sane(std::max<int64_t>(0, w.kv_tokens)))
         report_.add("workload", "{} is no number of tokens", w.kv_tokens);
 }
 
@@ -233,9 +238,13 @@ void Indices::placement() {
         id(s.table, plan_.graph.rope_tables, "a rope table", "table");
         id(s.buffer, plan_.buffers, "a rope table", "buffer");
     }
-    const Serving& serving = plan_.prediction.serving;
-    for (int64_t n : {serving.users, serving.groups, serving.tpot_ns, serving.ttft_ns})
+    const Prediction& predicted = plan_.prediction;
+    const Serving& serving = predicted.serving;
+    for (int64_t n : {serving.users, serving.groups})
         if (!sane(n)) report_.add("index", "its figures of many users have {}", n);
+    for (int64_t ns : {serving.tpot_ns, serving.ttft_ns, predicted.prefill_ns,
+                       predicted.decode_ns_per_token, predicted.objective_ns})
+        if (!is_time(ns)) report_.add("index", "its figures have {} ns", ns);
     if (!sane(plan_.kv_pool.num_blocks))
         report_.add("index", "a KV pool of {} blocks", plan_.kv_pool.num_blocks);
     for (const KvSlab& s : plan_.kv_slabs) {
@@ -243,10 +252,15 @@ void Indices::placement() {
         id(s.state, plan_.graph.values, "a KV slab", "value");
         id(s.buffer, plan_.buffers, "a KV slab", "buffer");
         range(s.kv_heads, "a KV slab");
-        if (!sane(s.head_dim) || !sane(s.v_head_dim))
+        if (!is_width(s.head_dim) || !is_width(s.v_head_dim))
             report_.add("index", "a KV slab: head dimensions {} and {}", s.head_dim, s.v_head_dim);
     }
-    for (const DeviceMemory& m : plan_.memory) device(m.device, "the memory account");
+    for (const DeviceMemory& m : plan_.memory) {
+        device(m.device, "the memory account");
+        for (int64_t n : {m.capacity, m.weights, m.kv, m.activations, m.staging, m.scratch,
+                          m.reserved, m.collectives})
+            if (!sane(n)) report_.add("index", "the memory account has {} bytes", n);
+    }
 }
 
 void Indices::tile(const Tile& t, const std::string& where) {
@@ -299,7 +313,8 @@ void Indices::phase(const Phase& phase, const char* name) {
         device(p.device, where);
         id(p.value, plan_.graph.values, where, "value");
         optional_id(p.buffer, plan_.buffers, where, "buffer");
-        for (Range r : p.box) range(r, where);
+        for (Range r : p.box)
+            if (r != Range{0, kWhole}) range(r, where);
     }
     ids(phase.inputs, phase.values, fmt::format("{}: inputs", name), "placed value");
     ids(phase.outputs, phase.values, fmt::format("{}: outputs", name), "placed value");
@@ -308,6 +323,9 @@ void Indices::phase(const Phase& phase, const char* name) {
         int stage = phase.steps[i].stage;
         if (stage < 0 || static_cast<size_t>(stage) >= plan_.stages.size())
             report_.add("index", "{}: stage {} does not exist", where, stage);
+        if (!is_time(phase.steps[i].start_ns) || !is_time(phase.steps[i].predicted_ns))
+            report_.add("index", "{}: from {} ns on, for {} ns", where, phase.steps[i].start_ns,
+                        phase.steps[i].predicted_ns);
         std::visit([&](const auto& a) { action(phase, a, where); }, phase.steps[i].action);
     }
 }

@@ -103,20 +103,12 @@ bool meets_int8(const importer::Weight& weight, DType dtype) {
            !q.dynamic_activations && q.block % 32 == 0;
 }
 
-// The largest number where the product is beyond it, as of a file's sizes.
-int64_t product(std::initializer_list<int64_t> factors) {
-    int64_t all = 1;
-    for (const int64_t factor : factors)
-        if (__builtin_mul_overflow(all, factor, &all)) return INT64_MAX;
-    return all;
-}
-
 // Rows of all matrices of a launch: its output features, gate and up apart.
 int64_t matrix_rows(const Plan& plan, const Compute& c) {
     int64_t rows = 0;
     for (WeightShardId id : c.weights) {
         const WeightShard& shard = plan.weights[id.index()];
-        if (plan.graph.weight(shard.weight).shape.size() == 2) rows += shard.rows.size();
+        if (plan.graph.weight(shard.weight).shape.size() == 2) rows = sum(rows, shard.rows.size());
     }
     return c.kernel == KernelKind::kNormGateUp ? rows / 2 : rows;
 }

@@ -170,8 +170,8 @@ void check_ropes(const Plan& plan, Report& report) {
     for (const RopeShard& s : plan.rope_tables) {
         const importer::RopeTable& t = plan.graph.rope_table(s.table);
         std::string what = fmt::format("rope table {} on {}", t.name, device_name(plan, s.device));
-        int64_t bytes =
-            plan.workload.context * (t.rotary_dim / 2) * 2 * dtype_bytes(DType::kF32, 1);
+        const int64_t bytes =
+            product({plan.workload.context, t.rotary_dim / 2, 2, dtype_bytes(DType::kF32, 1)});
         check_buffer(plan, s.buffer, s.device, Arena::kWeights, bytes, what, report);
         if (!seen.insert({s.device, s.table}).second)
             report.add("rope-duplicate", "{} lies there twice", what);
@@ -213,8 +213,10 @@ void check_slab(const Plan& plan, const KvSlab& s, const importer::Op& append,
         element_bytes = plan.buffer(s.buffer).size / count >= 4 ? 4 : 2;
     // Elements of one byte are times a float for each head and position, of K and of V.
     const int64_t scales =
-        element_bytes == 1 ? 2 * s.kv_heads.size() * plan.kv_pool.num_blocks * kBlockPositions : 0;
-    const int64_t bytes = count * element_bytes + 4 * scales;
+        element_bytes == 1
+            ? product({2, s.kv_heads.size(), plan.kv_pool.num_blocks, kBlockPositions})
+            : 0;
+    const int64_t bytes = sum(count * element_bytes, product({4, scales}));
     check_buffer(plan, s.buffer, s.device, Arena::kKv, bytes, what, report);
     // One id means the same positions everywhere: no slab has blocks that another has not.
     if (const int64_t size = plan.buffer(s.buffer).size; size > bytes)
@@ -267,11 +269,12 @@ bool has_room_for_a_block(const Plan& plan) {
     std::map<DeviceId, int64_t> grown;  // slabs, each from a multiple of 256 on
     for (const KvSlab& s : plan.kv_slabs) {
         const int64_t block = plan.buffer(s.buffer).size / plan.kv_pool.num_blocks;
-        grown[s.device] += round_up(block * (plan.kv_pool.num_blocks + 1), 256);
+        grown[s.device] =
+            sum(grown[s.device], round_up(block * (plan.kv_pool.num_blocks + 1), 256));
     }
     return std::all_of(plan.memory.begin(), plan.memory.end(), [&](const DeviceMemory& m) {
         const auto found = grown.find(m.device);
-        return found == grown.end() || m.needed() - m.kv + found->second <= m.capacity;
+        return found == grown.end() || sum(m.needed() - m.kv, found->second) <= m.capacity;
     });
 }
 

@@ -72,17 +72,35 @@ int64_t placed_bytes(const Plan& plan, const PlacedValue& placed, bool is_prefil
     const auto& shape = plan.graph.value(placed.value).shape;
     for (size_t i = 0; i < shape.size() && i < placed.box.size(); ++i) {
         if (placed.box[i].end != kWhole) {
-            elements *= placed.box[i].size();
+            elements = product({elements, placed.box[i].size()});
             continue;
         }
+        int64_t whole = 0;
         switch (rows_of(shape[i])) {
-            case Rows::kNone: elements *= shape[i].value; break;
-            case Rows::kTokens: elements *= is_prefill ? w.max_tokens() : w.batch; break;
-            case Rows::kOutputs: elements *= is_prefill ? w.max_outputs() : w.batch; break;
+            case Rows::kNone: whole = shape[i].value; break;
+            case Rows::kTokens: whole = is_prefill ? w.max_tokens() : w.batch; break;
+            case Rows::kOutputs: whole = is_prefill ? w.max_outputs() : w.batch; break;
             case Rows::kSequences: return -1;
         }
+        elements = product({elements, whole});
     }
-    return dtype_bytes(placed_dtype(plan, placed.value), elements);
+    return bytes_of(placed_dtype(plan, placed.value), elements);
+}
+
+int64_t product(std::initializer_list<int64_t> factors) {
+    int64_t all = 1;
+    for (const int64_t factor : factors)
+        if (__builtin_mul_overflow(all, factor, &all)) return INT64_MAX;
+    return all;
+}
+
+int64_t sum(int64_t a, int64_t b) {
+    int64_t all = 0;
+    return __builtin_add_overflow(a, b, &all) ? INT64_MAX : all;
+}
+
+int64_t bytes_of(DType dtype, int64_t elements) {
+    return elements > INT64_MAX / 128 ? INT64_MAX : dtype_bytes(dtype, elements);
 }
 
 std::string range_text(Range range) {

@@ -5,6 +5,7 @@
 // freely.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,12 @@ int64_t placed_bytes(const Plan& plan, const PlacedValue& placed, bool is_prefil
 DType placed_dtype(const Plan& plan, ValueId value);
 
 std::string range_text(Range range);
+
+// ---- Sizes of a file: the largest number where a result is beyond 64 bits. All but negative.
+
+int64_t product(std::initializer_list<int64_t> factors);
+int64_t sum(int64_t a, int64_t b);
+int64_t bytes_of(DType dtype, int64_t elements);
 
 // ---- What the walk learns
 

@@ -21,7 +21,7 @@ int64_t contexts_in_memory(const Plan& plan) {
         const DType dtype = plan.workload.kv_dtype.value_or(DType::kF32);
         const int64_t scales = dtype_bits(dtype) == 8 ? 2 * dtype_bytes(DType::kF32, 1) : 0;
         const int64_t position =
-            s.kv_heads.size() * (dtype_bytes(dtype, s.head_dim + s.v_head_dim) + scales);
+            product({s.kv_heads.size(), dtype_bytes(dtype, s.head_dim + s.v_head_dim) + scales});
         if (position <= 0) continue;
         const int64_t positions = plan.buffer(s.buffer).size / position;
         const int64_t context = round_up(plan.workload.context, kKvBlock);
@@ -56,7 +56,10 @@ void check_users(const Plan& plan, Report& report) {
     // In one group every step of a device is once in a round.
     std::map<DeviceId, int64_t> work;
     for (const Step& step : plan.decode.steps)
-        if (const Compute* c = step.compute()) work[c->device] += step.predicted_ns;
+        if (const Compute* c = step.compute()) {
+            int64_t& ns = work[c->device];
+            ns = sum(ns, step.predicted_ns);
+        }
     for (const auto& [device, ns] : work)
         if (s.groups == 1 && s.tpot_ns < ns)
             report.add("serving-round", "a round takes {} ns, and the steps of {} alone {}",

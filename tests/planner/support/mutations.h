@@ -34,6 +34,7 @@ std::vector<Mutation> narrow_tile_mutations();
 std::vector<Mutation> buffer_mutations();
 std::vector<Mutation> account_mutations();
 std::vector<Mutation> whole_mutations();
+std::vector<Mutation> number_mutations();
 
 // Of plans in which an all-reduce computes a norm.
 std::vector<Mutation> norm_mutations();

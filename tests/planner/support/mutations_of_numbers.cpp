@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers that no plan comes near, each of which some rule adds or multiplies: they are refused
+// before any rule does.
+#include <climits>
+
+#include "tests/planner/support/mutations.h"
+
+namespace cleave::test {
+
+namespace {
+
+std::vector<Mutation> placed_number_mutations() {
+    return {
+        {"a weight shard's rows have no end", "index",
+         [](Plan& p) { return p.weights.back().rows.end = INT64_MAX, true; }},
+        {"a weight shard's columns have no end", "index",
+         [](Plan& p) { return p.weights.back().columns.end = INT64_MAX, true; }},
+        {"a slab's heads have no end", "index",
+         [](Plan& p) { return p.kv_slabs.back().kv_heads.end = INT64_MAX, true; }},
+        {"a head of a slab has 2^50 features", "index",
+         [](Plan& p) { return p.kv_slabs.back().v_head_dim = int64_t{1} << 50, true; }},
+        {"an account has 2^63 - 1 bytes of weights", "index",
+         [](Plan& p) {
+             if (p.memory.empty()) return false;
+             return p.memory.back().weights = INT64_MAX, true;
+         }},
+        {"an account has less than nothing", "index",
+         [](Plan& p) {
+             if (p.memory.empty()) return false;
+             return p.memory.back().scratch = INT64_MIN, true;
+         }},
+        {"a pool of 2^63 - 1 tokens", "workload",
+         [](Plan& p) { return p.workload.kv_tokens = INT64_MAX, true; }},
+        {"a pass of 2^63 - 1 ns", "index",
+         [](Plan& p) { return p.prediction.decode_ns_per_token = INT64_MAX, true; }},
+    };
+}
+
+std::vector<Mutation> step_number_mutations() {
+    return {
+        {"a step takes 2^63 - 1 ns", "index",
+         [](Plan& p) { return p.decode.steps.back().predicted_ns = INT64_MAX, true; }},
+        {"a step begins before all time", "index",
+         [](Plan& p) { return p.prefill.steps.back().start_ns = INT64_MIN, true; }},
+        {"a launch has heads without end", "index",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kAttention);
+             if (!c) return false;
+             return c->heads.end = INT64_MAX, true;
+         }},
+        {"a value's columns end far away", "index",
+         [](Plan& p) { return p.decode.values.back().box.back().end = INT64_MAX - 1, true; }},
+    };
+}
+
+std::vector<Mutation> graph_number_mutations() {
+    return {
+        {"blocks of a weight have 2^63 - 1 elements", "graph",
+         [](Plan& p) { return p.graph.weights.back().quantization.block = INT64_MAX, true; }},
+        {"a rotation of 2^50 features", "graph",
+         [](Plan& p) {
+             if (p.graph.rope_tables.empty()) return false;
+             return p.graph.rope_tables.back().rotary_dim = int64_t{1} << 50, true;
+         }},
+        {"attention of 2^40 heads of 2^40 features", "graph",
+         [](Plan& p) {
+             for (importer::Op& op : p.graph.ops)
+                 if (op.kind == importer::OpKind::kAttention) {
+                     auto& a = std::get<importer::AttentionAttrs>(op.attrs);
+                     a.num_heads = a.num_kv_heads = a.v_head_dim = int64_t{1} << 40;
+                     return true;
+                 }
+             return false;
+         }},
+    };
+}
+
+}  // namespace
+
+std::vector<Mutation> number_mutations() {
+    std::vector<Mutation> all = placed_number_mutations();
+    for (const auto& more : {step_number_mutations(), graph_number_mutations()})
+        all.insert(all.end(), more.begin(), more.end());
+    return all;
+}
+
+}  // namespace cleave::test
