@@ -199,6 +199,13 @@ void Indices::graph() {
         optional_id(t.cos, g.weights, t.name, "weight");
         optional_id(t.sin, g.weights, t.name, "weight");
     }
+    const importer::ModelConfig& c = g.config;
+    for (int64_t n : {c.vocab_size, c.hidden_size, c.intermediate_size, c.num_heads, c.num_kv_heads,
+                      c.head_dim})
+        if (!is_width(n)) report_.add("graph", "its configuration has {}", n);
+    if (c.num_layers < 0 || c.num_layers > kMostLayers || !sane(c.max_positions))
+        report_.add("graph", "its configuration has {} layers and {} positions", c.num_layers,
+                    c.max_positions);
     const Workload& w = plan_.workload;
     constexpr int64_t kMost = int64_t{1} << 31;
     for (int64_t n : {w.batch, w.prompt_tokens, w.context, w.prefill_chunk})

@@ -16,6 +16,18 @@ const std::string& device_name(const Plan& plan, DeviceId id) {
     return plan.machine.device(id).name;
 }
 
+// The decoder's layers of a stage's operators; begin >= end: none.
+Range layers_of(const Plan& plan, const Stage& s) {
+    Range layers{INT64_MAX, 0};
+    const int64_t most = plan.graph.config.num_layers;
+    for (int32_t i = s.first_op.value; i <= s.last_op.value; ++i) {
+        const int64_t layer = plan.graph.ops[static_cast<size_t>(i)].layer;
+        if (layer < 0 || (most > 0 && layer >= most)) continue;
+        layers = {std::min(layers.begin, layer), std::max(layers.end, layer + 1)};
+    }
+    return layers;
+}
+
 void check_stages(const Plan& plan, Report& report) {
     int32_t next = 0;
     for (size_t i = 0; i < plan.stages.size(); ++i) {
@@ -23,6 +35,14 @@ void check_stages(const Plan& plan, Report& report) {
         if (s.first_op.value != next || s.last_op < s.first_op)
             report.add("stage", "stage {} holds operators {} to {}, not those from {}", i,
                        s.first_op, s.last_op, next);
+        const Range layers = layers_of(plan, s);
+        const bool agrees = s.last_layer < s.first_layer
+                                ? layers.empty()
+                                : layers == Range{s.first_layer, int64_t{s.last_layer} + 1};
+        if (!agrees)
+            report.add("stage",
+                       "stage {} is said to have layers {} to {}, not those of its operators", i,
+                       s.first_layer, s.last_layer);
         next = s.last_op.value + 1;
         std::set<DeviceId> devices(s.devices.begin(), s.devices.end());
         if (devices.empty()) report.add("stage", "stage {} has no device", i);

@@ -11,6 +11,13 @@ namespace {
 
 std::vector<Mutation> placed_number_mutations() {
     return {
+        {"a stage is said to end in another layer", "stage",
+         [](Plan& p) { return p.stages.back().last_layer = INT_MAX, true; }},
+        {"a stage is said to have no layer", "stage",
+         [](Plan& p) {
+             Stage& s = p.stages.front();
+             return s.first_layer <= s.last_layer && (s.last_layer = -1);
+         }},
         {"a weight shard's rows have no end", "index",
          [](Plan& p) { return p.weights.back().rows.end = INT64_MAX, true; }},
         {"a weight shard's columns have no end", "index",
@@ -57,6 +64,10 @@ std::vector<Mutation> graph_number_mutations() {
     return {
         {"blocks of a weight have 2^63 - 1 elements", "graph",
          [](Plan& p) { return p.graph.weights.back().quantization.block = INT64_MAX, true; }},
+        {"a model of 2^63 - 1 layers", "graph",
+         [](Plan& p) { return p.graph.config.num_layers = INT64_MAX, true; }},
+        {"a vocabulary of 2^63 - 1 tokens", "graph",
+         [](Plan& p) { return p.graph.config.vocab_size = INT64_MAX, true; }},
         {"a rotation of 2^50 features", "graph",
          [](Plan& p) {
              if (p.graph.rope_tables.empty()) return false;
