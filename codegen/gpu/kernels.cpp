@@ -63,10 +63,14 @@ void GpuStub::take(const Tile& chosen) {
 }
 
 Kernel GpuStub::finish(std::string_view file, std::string_view call, std::string_view args_struct) {
-    CLEAVE_CHECK(launch.shared_bytes <= tile.shared_bytes &&
-                 launch.shared_bytes <= target.limits.shared_memory_per_block)
-        << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
-        << " bytes of shared memory; its tile claims " << tile.shared_bytes << " of "
+    // Of a plan file alone: the planner gives its tiles what their kernels need.
+    if (launch.shared_bytes > tile.shared_bytes)
+        throw UserError(
+            "{} on {} needs {} bytes of shared memory, and the plan has {} for it: plan again from "
+            "the model with $save_plan",
+            planner::kernel_kind_name(kind), target.device, launch.shared_bytes, tile.shared_bytes);
+    CLEAVE_CHECK(launch.shared_bytes <= target.limits.shared_memory_per_block)
+        << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes << " bytes of "
         << target.limits.shared_memory_per_block;
     if (overlaps && gpu_arch(gpu_arch_of(target.device)).overlaps_launches) writer.overlap();
     if (has_ring) writer.begin_with(fmt::format("{}_ahead", call));

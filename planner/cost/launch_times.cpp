@@ -20,6 +20,10 @@ constexpr double kHostBandwidthShare = 0.85, kHostFlopsShare = 0.5;
 
 // Products of int8 against those of bf16 on a CPU's units: half the bytes.
 constexpr double kIntegerRate = 2;
+// Of decode passes of 1 to 32 sequences on Zen 4 (README.md): the rate of products in f32 over that
+// of prompts' and of int8 over bf16's; what does not hide of reading or computing, the lesser.
+constexpr double kFewTokensRate = 1.1, kFewIntegersRate = 1.2, kDotsBeside = 0.7,
+                 kTilesBeside = 0.2;
 
 // Prefill on hosts reads a key once for a tile of queries.
 constexpr int64_t kPrefillKeyReuse = 32;
@@ -163,6 +167,16 @@ double LaunchCosts::product_rate(const MeasuredRates& measured, DType weights) c
     return static_cast<double>(measured.flops_f32);
 }
 
+// The same of the tokens of a decode pass.
+double LaunchCosts::few_tokens_rate(const MeasuredRates& measured, DType weights) const {
+    if (workload_.compute == ComputeMode::kFast && is_integer_code(weights))
+        return kFewIntegersRate * static_cast<double>(measured.flops_narrow);
+    const double rate = product_rate(measured, weights);
+    return workload_.compute == ComputeMode::kFast && weights == DType::kBF16
+               ? rate
+               : kFewTokensRate * rate;
+}
+
 LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& facts,
                                          const LaunchAmounts& amounts, bool is_prefill,
                                          size_t host_width) const {
@@ -197,14 +211,20 @@ LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& 
             work = std::max(work, seconds_to_ns(static_cast<double>(amounts.weight_bytes.at(p)) *
                                                     8 / dtype_bits(facts.dtype),
                                                 static_cast<double>(m.widening)));
-        const double computing = seconds_to_ns(flops, product_rate(m, facts.dtype));
-        // A token's arithmetic hides behind its weights; of more tokens that share them, all but
-        // one's adds to it: the loads wait where the multiplications keep their instructions back.
-        // Decode of 110M in f32 on Zen 4, 1 to 8 sequences (README.md).
-        const auto rows = static_cast<double>(
-            std::max<int64_t>(1, facts.of_outputs ? p.num_outputs : p.num_tokens));
-        const bool adds = !is_prefill && facts.kind == Facts::Kind::kProduct;
-        const double beside = adds ? std::min(work, computing) * (1 - 1 / rows) : 0;
+        const bool few = !is_prefill && facts.kind == Facts::Kind::kProduct;
+        const double computing = seconds_to_ns(
+            flops, few ? few_tokens_rate(m, facts.dtype) : product_rate(m, facts.dtype));
+        double beside = 0;
+        if (few) {
+            const int64_t rows =
+                std::max<int64_t>(1, facts.of_outputs ? p.num_outputs : p.num_tokens);
+            // A token's arithmetic hides behind its weights. Of more tokens that share them, part
+            // of all but one's adds to it: loads wait where multiplications keep their
+            // instructions back.
+            const bool dots = dtype_bits(facts.dtype) == 32 && rows <= kGemvTokens;
+            beside = (dots ? kDotsBeside : kTilesBeside) * std::min(work, computing) *
+                     (1 - 1 / static_cast<double>(rows));
+        }
         work = std::max(work, computing) + beside;
         // Grouped queries share the keys they read, and then computing decides.
         if (facts.kind == Facts::Kind::kAttention)

@@ -2,9 +2,10 @@
 // `tools/bench cpu`: decode and prefill of a Llama shape with random weights on host devices, as
 // shares of what the same machine reaches in a plain read loop and in plain loops of products, and
 // beside what the planner predicts from the rates that `cleave devices --measure` takes. --batches:
-// decode of 1 to 32 sequences in place of the table; --peers: beside llama.cpp. Rounds of that
-// measurement and of the generations take turns, so that both see what the machine does meanwhile.
-// --steps adds each kernel. Prints one table; nothing here is a test.
+// decode of 1 to 32 sequences in place of the table; --many: 4 to 16 as replicas and groups; --peers:
+// beside llama.cpp. Rounds of that measurement and of the generations take turns, so that both see
+// what the machine does meanwhile. --steps adds each kernel. Prints one table; nothing here is a
+// test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -25,6 +26,7 @@
 #include "runtime/generate/generate.h"
 #include "tools/benchmarks/bench_model.h"
 #include "tools/benchmarks/cpu_limits.h"
+#include "tools/benchmarks/cpu_many.h"
 #include "tools/benchmarks/cpu_peers.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/host_bench.h"
@@ -95,7 +97,7 @@ struct Case {
 struct Flags {
     std::string shape = "llama-110m", compute;
     DType dtype = DType::kF32;
-    bool steps = false, few = false, batches = false;
+    bool steps = false, few = false, batches = false, many = false;
     int64_t batch = 1;
 };
 
@@ -385,6 +387,8 @@ int main(int argc, char** argv) {
                 flags.few = true;
             else if (word == "--batches")
                 flags.batches = true;
+            else if (word == "--many")
+                flags.many = true;
             else if (word == "--exact" || word == "--fast")
                 flags.compute = word.substr(2);
             else if (word == "--peers")
@@ -404,7 +408,11 @@ int main(int argc, char** argv) {
             if (!any_dtype) with_peers.dtype = parsed;
             with_peers.compute = workload_of(flags).compute;
             bench::beside_peers(with_peers);
-        } else if (flags.batches)
+        } else if (flags.many)
+            bench::many_sequences(
+                flags.shape, flags.dtype,
+                workload_of(flags).compute.value_or(planner::ComputeMode::kExact));
+        else if (flags.batches)
             batches(flags);
         else
             table(flags);

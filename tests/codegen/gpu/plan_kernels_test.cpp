@@ -285,6 +285,31 @@ TEST_CASE("every kernel of 8B, 70B and 405B plans compiles for every arch that C
     compile_plans("clang", {"gfx90a", "gfx942", "gfx1100", "gfx1201"});
 }
 
+TEST_CASE("a plan whose tile has less shared memory than its kernel needs is refused by name",
+          "[codegen]") {
+    const planner::Plan plan = test::plan_for_arch("tinyllama-1.1b", gpu_arch("sm_90a"), 1);
+    // Each tile of a pass, those for few tokens too.
+    for (const bool is_prefill : {true, false})
+        for (size_t i = 0; i < plan.phase(is_prefill).steps.size(); ++i) {
+            const planner::Compute* of = plan.phase(is_prefill).steps[i].compute();
+            if (!of || of->tile.main_loop == planner::MainLoop::kNone) continue;
+            if (plan.phase(is_prefill).steps[i].layer > 0) continue;
+            for (size_t n = 0; n <= of->narrow.size(); ++n) {
+                planner::Plan broken = plan;
+                planner::Phase& phase = is_prefill ? broken.prefill : broken.decode;
+                auto& compute = std::get<planner::Compute>(phase.steps[i].action);
+                planner::Tile& tile = n == 0 ? compute.tile : compute.narrow[n - 1].tile;
+                if (tile.shared_bytes == 0) continue;
+                CAPTURE(is_prefill, i, n);
+                tile.shared_bytes = 1;
+                const std::string refusal =
+                    test::user_error([&] { generate_program(broken, planner::DeviceId(0)); });
+                CHECK_THAT(refusal,
+                           Catch::Matchers::Contains("bytes of shared memory, and the plan has"));
+            }
+        }
+}
+
 TEST_CASE("a token of a Llama's layer takes five launches, and its two sums where devices share it",
           "[codegen]") {
     const std::vector<std::string> alone = {"norm_qkv_rope_append", "attention", "linear",
