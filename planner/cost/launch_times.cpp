@@ -37,6 +37,19 @@ bool is_integer_code(DType dtype) {
            dtype == DType::kUInt8;
 }
 
+// A token's arithmetic hides behind its weights. Of more tokens that share them, part of all but
+// one's adds to it: loads wait where multiplications keep their instructions back. In f32 that is
+// most of it, up to kGemvTokens; no more tokens take less than those.
+double few_tokens_ns(double reading, double computing, double rows, bool is_f32) {
+    const auto both = [&](double compute, double of, double share) {
+        return std::max(reading, compute) + share * std::min(reading, compute) * (1 - 1 / of);
+    };
+    if (!is_f32) return both(computing, rows, kTilesBeside);
+    const double dots = std::min<double>(rows, kGemvTokens);
+    const double of_dots = both(computing * dots / rows, dots, kDotsBeside);
+    return rows <= kGemvTokens ? of_dots : std::max(of_dots, both(computing, rows, kTilesBeside));
+}
+
 bool is_product(KernelKind kernel) {
     return kernel == KernelKind::kLinear || kernel == KernelKind::kNormLinear ||
            kernel == KernelKind::kNormGateUp || kernel == KernelKind::kNormQkvRopeAppend;
@@ -214,18 +227,10 @@ LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& 
         const bool few = !is_prefill && facts.kind == Facts::Kind::kProduct;
         const double computing = seconds_to_ns(
             flops, few ? few_tokens_rate(m, facts.dtype) : product_rate(m, facts.dtype));
-        double beside = 0;
-        if (few) {
-            const int64_t rows =
-                std::max<int64_t>(1, facts.of_outputs ? p.num_outputs : p.num_tokens);
-            // A token's arithmetic hides behind its weights. Of more tokens that share them, part
-            // of all but one's adds to it: loads wait where multiplications keep their
-            // instructions back.
-            const bool dots = dtype_bits(facts.dtype) == 32 && rows <= kGemvTokens;
-            beside = (dots ? kDotsBeside : kTilesBeside) * std::min(work, computing) *
-                     (1 - 1 / static_cast<double>(rows));
-        }
-        work = std::max(work, computing) + beside;
+        const auto rows = static_cast<double>(
+            std::max<int64_t>(1, facts.of_outputs ? p.num_outputs : p.num_tokens));
+        work = few ? few_tokens_ns(work, computing, rows, dtype_bits(facts.dtype) == 32)
+                   : std::max(work, computing);
         // Grouped queries share the keys they read, and then computing decides.
         if (facts.kind == Facts::Kind::kAttention)
             work = std::max(seconds_to_ns(of_keys, static_cast<double>(m.attention_bandwidth)),

@@ -2,10 +2,10 @@
 // `tools/bench cpu`: decode and prefill of a Llama shape with random weights on host devices, as
 // shares of what the same machine reaches in a plain read loop and in plain loops of products, and
 // beside what the planner predicts from the rates that `cleave devices --measure` takes. --batches:
-// decode of 1 to 32 sequences in place of the table; --many: 4 to 16 as replicas and groups; --peers:
-// beside llama.cpp. Rounds of that measurement and of the generations take turns, so that both see
-// what the machine does meanwhile. --steps adds each kernel. Prints one table; nothing here is a
-// test.
+// decode of 1 to 32 sequences in place of the table; --many: of 4 to 16 as replicas and groups in
+// flight; --peers: beside llama.cpp. Rounds of that measurement and of the generations take turns,
+// so that both see what the machine does meanwhile. --steps adds each kernel. Prints one table;
+// nothing here is a test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

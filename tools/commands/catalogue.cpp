@@ -73,7 +73,10 @@ void print_catalogue(bool json) {
     show(
         "Rates are data-sheet peaks, in 1e12 operations/s. GB/s: of memory; to a peer in the same\n"
         "server, one direction. network: adapters of a server of eight, and what joins "
-        "servers.\n\n");
+        "servers.\n"
+        "PCIe cards: how many share a link is the server's, not the card's (one chassis is sold\n"
+        "with links of two processors, of one, and with one link for all: Supermicro 4029GP-TRT,\n"
+        "-TRT2, -TRT3): --pcie-group N says it, and plans without it say both ends.\n\n");
     std::string sources;
     for (const planner::CatalogueModel& m : all_devices())
         sources += fmt::format("{}{}: {}", sources.empty() ? "" : "; ", m.name, m.source);
