@@ -176,19 +176,19 @@ std::vector<Division> divisions(const Machine& machine, const PlanOptions& optio
     std::vector<Division> found;
     const std::vector<Devices> kinds = kinds_of(machine);
     const auto most = options.pins.empty() ? std::min(users, std::ssize(machine.devices)) : 1;
-    // Of the numbers of parts that give parts of one size, the largest.
+    // Of many devices, of the numbers of parts that give parts of one size, the largest; of few
+    // all: one less may leave each with a number of users that its kernels like better.
+    const bool few = std::ssize(machine.devices) <= kFewDevices;
     std::vector<size_t> last;
     for (int64_t count = most; count > 1; --count) {
         if (options.replicas > 0 && count != options.replicas) continue;
         std::vector<size_t> sizes;
         for (const Devices& kind : kinds) sizes.push_back(kind.size() / static_cast<size_t>(count));
         const size_t all = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
-        if (last == sizes || all == 0 || !allows(options, all)) continue;
+        if ((!few && last == sizes) || all == 0 || !allows(options, all)) continue;
         const bool even = std::ranges::all_of(
             kinds, [&](const Devices& kind) { return std::ssize(kind) % count == 0; });
-        if (std::ssize(machine.devices) > kFewDevices && !even && !std::has_single_bit(all) &&
-            options.replicas == 0)
-            continue;
+        if (!few && !even && !std::has_single_bit(all) && options.replicas == 0) continue;
         last = sizes;
         Division division = divide(machine, kinds, static_cast<size_t>(count));
         if (division.parts.size() > 1) found.push_back(std::move(division));
