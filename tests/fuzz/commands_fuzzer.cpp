@@ -50,12 +50,16 @@ void read_flags(const Flags& flags) {
     fuzz::try_to([&] { planner::parse_devices(flags.plan.devices); });
 }
 
+struct Parsed {};
+
 // True where the words are a command line; help and errors are spelled as a user reads them.
 bool parse(CLI::App& app, std::vector<std::string> words) {
     words = tools::ready_arguments(app, std::move(words));
     std::reverse(words.begin(), words.end());
     try {
         app.parse(std::move(words));
+        return true;
+    } catch (const Parsed&) {
         return true;
     } catch (const CLI::CallForAllHelp&) {
         app.help("", CLI::AppFormatMode::All);
@@ -67,17 +71,11 @@ bool parse(CLI::App& app, std::vector<std::string> words) {
     return false;
 }
 
-void carry_out_nothing(CLI::App& app) {
-    app.callback([] {});
-    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
-        carry_out_nothing(*command);
-}
-
 void parse_line(const std::vector<std::string>& words) {
     static runtime::Drivers drivers;  // which nothing asks
     CLI::App all{"Cleave", "cleave"};
     tools::add_commands(all, drivers);
-    carry_out_nothing(all);
+    all.parse_complete_callback([] { throw Parsed{}; });  // before any command is carried out
     fuzz::try_to([&] { parse(all, words); });
     Flags flags;
     CLI::App shared{"Cleave", "cleave"};
