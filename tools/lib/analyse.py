@@ -37,6 +37,7 @@ FLAGS_OF = {
             "files_fuzzer",
             "harness",
             "import_fuzzer",
+            "inspect_fuzzer",
             "json_fuzzer",
             "mutate_json",
             "mutate_message",
