@@ -170,24 +170,14 @@ double LaunchCosts::resident(const DeviceInfo& device) const {
     return cache > 0 ? std::clamp((2 * cache - read_per_token_) / cache, 0.0, 1.0) : 0.0;
 }
 
-// Operations/s of products of many tokens. Only where activations are rounded are they on a narrow
-// unit: the measured one is bf16's.
-double LaunchCosts::product_rate(const MeasuredRates& measured, DType weights) const {
+// Operations/s of products of a prompt's tokens, or of the `few` of a decode pass. Only where
+// activations are rounded are they on a narrow unit: the measured one is bf16's.
+double LaunchCosts::product_rate(const MeasuredRates& measured, DType weights, bool few) const {
     const bool rounds = workload_.compute == ComputeMode::kFast;
-    if (rounds && weights == DType::kBF16) return static_cast<double>(measured.flops_narrow);
-    if (rounds && is_integer_code(weights))
-        return kIntegerRate * static_cast<double>(measured.flops_narrow);
-    return static_cast<double>(measured.flops_f32);
-}
-
-// The same of the tokens of a decode pass.
-double LaunchCosts::few_tokens_rate(const MeasuredRates& measured, DType weights) const {
-    if (workload_.compute == ComputeMode::kFast && is_integer_code(weights))
-        return kFewIntegersRate * static_cast<double>(measured.flops_narrow);
-    const double rate = product_rate(measured, weights);
-    return workload_.compute == ComputeMode::kFast && weights == DType::kBF16
-               ? rate
-               : kFewTokensRate * rate;
+    const auto narrow = static_cast<double>(measured.flops_narrow);
+    if (rounds && weights == DType::kBF16) return narrow;
+    if (rounds && is_integer_code(weights)) return (few ? kFewIntegersRate : kIntegerRate) * narrow;
+    return (few ? kFewTokensRate : 1) * static_cast<double>(measured.flops_f32);
 }
 
 LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& facts,
@@ -225,8 +215,7 @@ LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& 
                                                     8 / dtype_bits(facts.dtype),
                                                 static_cast<double>(m.widening)));
         const bool few = !is_prefill && facts.kind == Facts::Kind::kProduct;
-        const double computing = seconds_to_ns(
-            flops, few ? few_tokens_rate(m, facts.dtype) : product_rate(m, facts.dtype));
+        const double computing = seconds_to_ns(flops, product_rate(m, facts.dtype, few));
         const auto rows = static_cast<double>(
             std::max<int64_t>(1, facts.of_outputs ? p.num_outputs : p.num_tokens));
         work = few ? few_tokens_ns(work, computing, rows, dtype_bits(facts.dtype) == 32)

@@ -67,8 +67,7 @@ private:
     // bandwidth.
     Time preparation(const DeviceInfo& device, const Facts& facts, const KernelPoint& point) const;
     bool prepares(DeviceId device, const Facts& facts, const KernelPoint& point) const;
-    double product_rate(const MeasuredRates& measured, DType weights) const;
-    double few_tokens_rate(const MeasuredRates& measured, DType weights) const;
+    double product_rate(const MeasuredRates& measured, DType weights, bool few) const;
     Time host_time(const DeviceInfo& device, const Facts& facts, const LaunchAmounts& amounts,
                    bool is_prefill, size_t host_width) const;
     double resident(const DeviceInfo& device) const;

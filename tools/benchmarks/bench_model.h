@@ -12,6 +12,7 @@
 
 #include "models/llama_graph.h"
 #include "runtime/base/errors.h"
+#include "runtime/execute/batch.h"
 
 namespace cleave::bench {
 
@@ -24,8 +25,24 @@ inline models::Shape shape_of(const std::string& name) {
     return *shape;
 }
 
+// The graph has the type that is stored; weights of fewer bits are made of bf16.
 inline importer::Graph graph_of(const std::string& name, DType dtype) {
-    return models::build_llama_graph(shape_of(name), dtype);
+    return models::build_llama_graph(shape_of(name), dtype_bits(dtype) < 16 ? DType::kBF16 : dtype);
+}
+
+// A token of each of `count` sequences behind `past` others, from slot `first` on.
+inline runtime::Batch decode_pass(int64_t first, int64_t count, int64_t past) {
+    runtime::Batch pass;
+    pass.sequence_starts = {0};
+    for (int64_t i = 0; i < count; ++i) {
+        pass.token_ids.push_back(static_cast<int32_t>(i + 1));
+        pass.positions.push_back(static_cast<int32_t>(past));
+        pass.slots.push_back(static_cast<int32_t>(first + i));
+        pass.sequence_starts.push_back(static_cast<int32_t>(i + 1));
+        pass.output_rows.push_back(static_cast<int32_t>(i));
+    }
+    pass.is_prefill = false;
+    return pass;
 }
 
 inline std::vector<int32_t> prompt(int64_t tokens, int64_t vocabulary) {

@@ -159,16 +159,7 @@ public:
 
     // Milliseconds of a pass of so many sequences, a token of each.
     double decode_many(int64_t sequences) {
-        runtime::Batch pass;
-        pass.sequence_starts = {0};
-        for (int64_t i = 0; i < sequences; ++i) {
-            pass.token_ids.push_back(static_cast<int32_t>(i + 1));
-            pass.positions.push_back(static_cast<int32_t>(kPrompt));
-            pass.slots.push_back(static_cast<int32_t>(i));
-            pass.sequence_starts.push_back(static_cast<int32_t>(i + 1));
-            pass.output_rows.push_back(static_cast<int32_t>(i));
-        }
-        pass.is_prefill = false;
+        const runtime::Batch pass = bench::decode_pass(0, sequences, kPrompt);
         const Clock::time_point start = Clock::now();
         session_.run_greedy({&pass, 1});
         return 1e3 * seconds_since(start);
@@ -284,11 +275,6 @@ void print_measurement(const planner::HostFacts& facts, const tools::Measurement
                "predicted", "error", "prefill 256", "predicted", "GFLOP/s", "of unit");
 }
 
-// The graph has the type that is stored; weights of fewer bits are made of bf16.
-importer::Graph graph_of(const Flags& flags) {
-    return bench::graph_of(flags.shape, dtype_bits(flags.dtype) < 16 ? DType::kBF16 : flags.dtype);
-}
-
 int64_t bytes_a_token(const importer::Graph& graph, const Flags& flags) {
     const Runner runner(graph, planner::read_host_facts(), {"host", 1, 1}, flags);
     return bench::decode_weight_bytes(runner.plan().graph);
@@ -312,7 +298,7 @@ bench::CpuLimits print_limits(const Flags& flags, int64_t bytes) {
 // Tokens/s of n sequences at once, as a share of what reading the weights or multiplying allows.
 void batches(Flags flags) {
     flags.batch = 32;
-    importer::Graph graph = graph_of(flags);
+    importer::Graph graph = bench::graph_of(flags.shape, flags.dtype);
     const models::StandInWeights weights(graph);
     Runner runner(graph, planner::read_host_facts(), {"host", 1, 1}, flags);
     const int64_t bytes = bench::decode_weight_bytes(runner.plan().graph);
@@ -335,7 +321,7 @@ void batches(Flags flags) {
 }
 
 void table(const Flags& flags) {
-    importer::Graph graph = graph_of(flags);
+    importer::Graph graph = bench::graph_of(flags.shape, flags.dtype);
     models::StandInWeights weights(graph);
     const int64_t bytes = bytes_a_token(graph, flags);
     const bench::CpuLimits limits = print_limits(flags, bytes);

@@ -65,21 +65,6 @@ planner::Plan plan_of(const Model& model, const planner::HostFacts& facts, const
                               workload, options);
 }
 
-// A token of each of `count` sequences, from slot `first` on.
-runtime::Batch pass_of(int64_t first, int64_t count) {
-    runtime::Batch pass;
-    pass.sequence_starts = {0};
-    for (int64_t i = 0; i < count; ++i) {
-        pass.token_ids.push_back(static_cast<int32_t>(i + 1));
-        pass.positions.push_back(static_cast<int32_t>(kPast));
-        pass.slots.push_back(static_cast<int32_t>(first + i));
-        pass.sequence_starts.push_back(static_cast<int32_t>(i + 1));
-        pass.output_rows.push_back(static_cast<int32_t>(i));
-    }
-    pass.is_prefill = false;
-    return pass;
-}
-
 // A way with its sessions open.
 class ManyRunner {
 public:
@@ -99,7 +84,7 @@ public:
         const int64_t each = sequences / (way_.replicas * way_.groups);
         std::vector<runtime::Batch> passes;
         for (int group = 0; group < way_.groups; ++group)
-            passes.push_back(pass_of(group * each, each));
+            passes.push_back(decode_pass(group * each, each, kPast));
         const auto go = [&](int count) {
             std::vector<std::thread> threads;
             for (auto& session : sessions_)
@@ -140,8 +125,7 @@ private:
 }  // namespace
 
 void many_sequences(const std::string& shape, DType dtype, planner::ComputeMode compute) {
-    // The graph has the type that is stored; weights of fewer bits are made of bf16.
-    Model model{graph_of(shape, dtype_bits(dtype) < 16 ? DType::kBF16 : dtype), dtype, compute};
+    Model model{graph_of(shape, dtype), dtype, compute};
     const models::StandInWeights weights(model.graph);
     planner::HostFacts facts = planner::read_host_facts();
     std::vector<std::unique_ptr<ManyRunner>> runners;

@@ -216,8 +216,7 @@ void beside_peers(const PeersOptions& options) {
         const planner::ComputeMode compute =
             is_f32 ? planner::ComputeMode::kExact
                    : options.compute.value_or(planner::ComputeMode::kFast);
-        importer::Graph graph =
-            graph_of(options.shape, dtype_bits(type.dtype) < 16 ? DType::kBF16 : type.dtype);
+        importer::Graph graph = graph_of(options.shape, type.dtype);
         const models::StandInWeights weights(graph);
         Ours ours(graph, type.dtype, compute);
         Rates own, theirs;

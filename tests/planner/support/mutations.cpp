@@ -582,15 +582,18 @@ std::vector<Mutation> whole_mutations() {
     };
 }
 
-std::vector<Mutation> all_mutations() {
+std::vector<Mutation> joined(const std::vector<std::vector<Mutation>>& lists) {
     std::vector<Mutation> all;
-    for (auto* make : {step_mutations, operand_mutations, result_mutations, weight_mutations,
-                       weight_list_mutations, cache_mutations, pool_mutations,
-                       contribution_mutations, group_mutations, transfer_mutations, limit_mutations,
-                       loop_mutations, narrow_tile_mutations, buffer_mutations, account_mutations,
-                       whole_mutations, number_mutations})
-        for (Mutation& m : make()) all.push_back(std::move(m));
+    for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
     return all;
+}
+
+std::vector<Mutation> all_mutations() {
+    return joined({step_mutations(), operand_mutations(), result_mutations(), weight_mutations(),
+                   weight_list_mutations(), cache_mutations(), pool_mutations(),
+                   contribution_mutations(), group_mutations(), transfer_mutations(),
+                   limit_mutations(), loop_mutations(), narrow_tile_mutations(), buffer_mutations(),
+                   account_mutations(), whole_mutations(), number_mutations()});
 }
 
 }  // namespace cleave::test

@@ -47,6 +47,9 @@ std::vector<Mutation> tensor_mutations();
 std::vector<Mutation> tensor_chain_mutations();
 std::vector<Mutation> tensor_chain_operand_mutations();
 
+// One list of all.
+std::vector<Mutation> joined(const std::vector<std::vector<Mutation>>& lists);
+
 // ---- Finding the thing to break
 // ------------------------------------------------------------------
 

@@ -89,10 +89,7 @@ std::vector<Mutation> graph_number_mutations() {
 }  // namespace
 
 std::vector<Mutation> number_mutations() {
-    std::vector<Mutation> all = placed_number_mutations();
-    for (const auto& more : {step_number_mutations(), graph_number_mutations()})
-        all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return joined({placed_number_mutations(), step_number_mutations(), graph_number_mutations()});
 }
 
 }  // namespace cleave::test

@@ -181,10 +181,7 @@ std::vector<Mutation> table_and_slab_mutations() {
 }  // namespace
 
 std::vector<Mutation> pool_mutations() {
-    std::vector<Mutation> all = size_mutations();
-    for (const auto& more : {kind_mutations(), table_and_slab_mutations()})
-        all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return joined({size_mutations(), kind_mutations(), table_and_slab_mutations()});
 }
 
 }  // namespace cleave::test

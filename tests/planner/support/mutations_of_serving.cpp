@@ -126,10 +126,7 @@ std::vector<Mutation> replica_mutations() {
 }  // namespace
 
 std::vector<Mutation> serving_mutations() {
-    std::vector<Mutation> all = user_mutations();
-    for (const auto& more : {replica_mutations(), make_mutations()})
-        all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return joined({user_mutations(), replica_mutations(), make_mutations()});
 }
 
 }  // namespace cleave::test
