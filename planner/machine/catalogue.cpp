@@ -28,6 +28,8 @@ constexpr std::array kModels{
                    "NVIDIA H20 product brief; HGX"},
     CatalogueModel{"b200", "sm_100", 183359, 8000, 75.0, 2250.0, 4500.0, 4500.0, 148, LinkKind::kNvlink, 900, 2500, 8, 8, "ib400",
                    "NVIDIA HGX B200 data sheet, dense; DGX B200"},
+    CatalogueModel{"gb200", "sm_100", 189471, 8000, 80.0, 2500.0, 5000.0, 5000.0, 152, LinkKind::kNvlink, 900, 2500, 72, 72, "racks400",
+                   "NVIDIA GB200 NVL72 data sheet, dense; a node is a rack"},
     CatalogueModel{"a100-40", "sm_80", 40960, 1555, 19.5, 312.0, 312.0, 624.0, 108, LinkKind::kNvlink, 300, 2500, 8, 8, "ib200",
                    "NVIDIA A100 data sheet (SXM4); DGX A100"},
     CatalogueModel{"a100-80", "sm_80", 81920, 2039, 19.5, 312.0, 312.0, 624.0, 108, LinkKind::kNvlink, 300, 2500, 8, 8, "ib200",

@@ -27,11 +27,13 @@ struct Fabric {
 // data/profiling/network); hops: NCCL's src/graph/tuning.cc, hwLatencies of NET, but LL's, which is
 // fitted to the sums of 2 and 4 nodes of eight H100 in NVIDIA/nccl-tests#309. ib200: the same hops
 // at half the rate. roce400: rccl-tests of 2 nodes of eight MI325X with 400 Gb/s adapters. efa: 4
-// nodes of eight B200 (stas00/ml-engineering, network/README.md). eth*: estimates for TCP.
-inline constexpr std::array<Fabric, 7> kFabrics{{
+// nodes of eight B200 (stas00/ml-engineering, network/README.md). racks400: two GB200 NVL72 racks,
+// 64 devices of each (oracle-quickstart/oci-hpc-oke). eth*: estimates for TCP.
+inline constexpr std::array<Fabric, 8> kFabrics{{
     {"ib400", "InfiniBand, 400 Gb/s an adapter", 45, 14'000, 7'500, 8'500, 14'000, false, false},
     {"ib200", "InfiniBand, 200 Gb/s an adapter", 22.5, 14'000, 7'500, 8'500, 14'000, false, false},
     {"roce400", "RoCE, 400 Gb/s an adapter", 45, 14'000, 15'000, 0, 10'000, false, false},
+    {"racks400", "RoCE between racks, 400 Gb/s an adapter", 45, 30'000, 0, 0, 65'000, false, false},
     {"efa", "AWS Elastic Fabric Adapter, 400 Gb/s", 45, 30'000, 0, 0, 53'000, false, false},
     {"eth100", "TCP over 100 Gb/s Ethernet", 10, 60'000, 30'000, 0, 60'000, true, true},
     {"eth25", "TCP over 25 Gb/s Ethernet", 2.8, 60'000, 30'000, 0, 60'000, true, true},

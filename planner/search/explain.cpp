@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "planner/analysis/work.h"
+#include "planner/machine/device_names.h"
 #include "planner/plan/text_table.h"
 #include "planner/plan/used_devices.h"
 #include "planner/search/shapes_beside.h"
@@ -166,12 +167,6 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
             found.push_back({shape, 0, "does not fit in memory"});
 }
 
-std::string listed(const std::vector<std::string>& devices) {
-    return devices.size() > 8 ? fmt::format("{} devices, {} to {}", devices.size(), devices.front(),
-                                            devices.back())
-                              : fmt::format("{}", fmt::join(devices, ", "));
-}
-
 // Devices that no stage uses, and what using all of them would cost.
 void explain_unused(const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
     std::vector<std::string> unused;
@@ -185,7 +180,7 @@ void explain_unused(const std::vector<Scored>& scored, const Scored& chosen, Pla
                                   s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
             break;
         }
-    plan.why.binding += fmt::format("; unused: {} ({})", listed(unused), reason);
+    plan.why.binding += fmt::format("; unused: {} ({})", folded_names(unused), reason);
 }
 
 // Products and attention that every device of a tensor-parallel stage computes whole, and what
@@ -297,7 +292,7 @@ void explain_replicas(std::vector<ScoredReplicas> scored, size_t chosen,
                       const std::vector<std::string>& spare, Plan& plan) {
     if (!spare.empty())
         plan.why.binding +=
-            fmt::format("; unused: {} (no equal part is left for them)", listed(spare));
+            fmt::format("; unused: {} (no equal part is left for them)", folded_names(spare));
     const double rate = scored[chosen].tokens_per_second;
     scored.erase(scored.begin() + static_cast<std::ptrdiff_t>(chosen));
     std::ranges::stable_sort(scored, std::greater<>(), &ScoredReplicas::tokens_per_second);

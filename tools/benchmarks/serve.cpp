@@ -31,8 +31,9 @@ struct Flags {
     std::string llama_cpp;          // a folder with llama-server
 };
 
-constexpr const char* kRows[] = {"batching", "concurrency", "run",  "waste", "cache", "prefix",
-                                 "gap",      "short",       "bits", "http",  "peer",  "groups"};
+constexpr const char* kRows[] = {"batching", "concurrency", "run",   "waste", "cache",
+                                 "prefix",   "gap",         "short", "bits",  "http",
+                                 "peer",     "groups",      "engine"};
 
 // $CLEAVE_LLAMA_CPP, else the folder of PATH that has llama-server; empty: none.
 std::string find_llama_cpp() {
@@ -105,6 +106,9 @@ void table(const Flags& flags) {
     if (wanted("groups")) groups = bench::groups_in_flight(model, flags.rounds);
     fmt::print("{:<26} {:>7} {:>17} {:>16}\n", "ratio", "median", "rounds", "goal");
     for (const Row& row : groups) print(row);
+    if (wanted("engine"))
+        for (const int64_t sequences : {16, 128, 768})
+            print(bench::engine_alone(sequences, flags.rounds));
     bench::Served served(model);
     const int rounds = flags.rounds;
     if (wanted("batching")) print(continuous_batching(served, rounds));

@@ -93,6 +93,8 @@ std::vector<Row> short_behind_long(Served& served, int rounds);
 // HTTP and server-sent events over passes that take no time, and of an engine's tokens/s.
 Row http_alone(const planner::Plan& plan, int rounds);
 Row http_beside_engine(Served& served, int rounds);
+// The engine's own microseconds for a token of each of `sequences`, over passes that take no time.
+Row engine_alone(int64_t sequences, int rounds);
 std::vector<Row> reproducible(const ServeModel& model, Served& served, int rounds);
 
 // A trace that keeps all slots busy, by an engine and by llama.cpp's server (FOLDER/llama-server).

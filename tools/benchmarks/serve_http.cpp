@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/benchmarks/serve_http.h"
 
+#include <atomic>
 #include <ctime>
 #include <deque>
 #include <utility>
@@ -10,7 +11,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "planner/machine/build_machine.h"
+#include "planner/planner.h"
 #include "runtime/base/errors.h"
+#include "tools/benchmarks/bench_model.h"
 #include "tools/benchmarks/serve_bench.h"
 #include "tools/cli/calibrate.h"
 #include "tools/serve/grammar.h"
@@ -115,6 +119,40 @@ Row http_alone(const planner::Plan& plan, int rounds) {
     row.detail = fmt::format(
         "of {:.0f} a core: {:.0f} a core of engine, JSON and HTTP; {:.0f} by the clock, {} streams",
         kTokensOfCore, tools::median(rates), tools::median(wall), kSlots);
+    return row;
+}
+
+Row engine_alone(int64_t sequences, int rounds) {
+    constexpr int64_t kTokens = 200;
+    planner::Workload workload;
+    workload.batch = sequences;
+    workload.prompt_tokens = kHttpPrompt;
+    workload.context = 256;
+    const planner::Plan plan = planner::make_plan(
+        graph_of("llama-3.1-8b", DType::kBF16),
+        planner::build_machine(planner::parse_devices("sim:h200"), {}), workload, {});
+    Row row{.name = fmt::format("engine alone, {}", sequences)};
+    for (int round = 0; round < rounds; ++round) {
+        NoRunner runner;
+        runtime::EngineOptions options;
+        options.scheduler.max_queue = sequences;
+        runtime::Engine engine(plan, runner, nullptr, options);
+        std::atomic<int64_t> open{sequences};
+        const auto take = [&](const runtime::EngineEvent& event) {
+            if (event.ends_request && --open == 0) open.notify_one();
+        };
+        const Clock::time_point start = Clock::now();
+        for (int64_t i = 0; i < sequences; ++i) {
+            const runtime::EngineAdmission admission = engine.add(
+                {.prompt = runtime::random_prompt(plan, i, kHttpPrompt), .max_new_tokens = kTokens},
+                take);
+            if (!admission.request) throw UserError(admission.reason);
+        }
+        for (int64_t left; (left = open.load()) != 0;) open.wait(left);
+        row.ratios.push_back(1e6 * seconds_since(start) / static_cast<double>(sequences * kTokens));
+    }
+    row.detail = fmt::format("us a token, with their prompts of {}; {:.2f} ms a pass", kHttpPrompt,
+                             1e-3 * tools::median(row.ratios) * static_cast<double>(sequences));
     return row;
 }
 

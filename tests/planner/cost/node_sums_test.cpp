@@ -29,9 +29,11 @@ struct Measured {
     double us;
 };
 
-Machine nodes_of(const std::string& model, int nodes, std::string_view fabric = {}) {
-    return build_machine(parse_devices(fmt::format("sim:{}[0-{}]", model, 8 * nodes - 1)), {},
-                         nullptr, {std::string(fabric)});
+Machine nodes_of(const std::string& model, int nodes, std::string_view fabric = {},
+                 int of_each = 8) {
+    return build_machine(
+        parse_devices(fmt::format("sim:{}[0-{}]/{}", model, of_each * nodes - 1, of_each)), {},
+        nullptr, {std::string(fabric)});
 }
 
 CollectiveForm sum_over(const Machine& machine, int64_t bytes) {
@@ -42,11 +44,11 @@ CollectiveForm sum_over(const Machine& machine, int64_t bytes) {
 
 // Mean of |predicted / measured - 1|, and the worst.
 std::pair<double, double> mean_and_worst(const std::string& model, std::string_view fabric,
-                                         const std::vector<Measured>& rows) {
+                                         const std::vector<Measured>& rows, int of_each = 8) {
     double sum = 0, worst = 0;
     for (const Measured& row : rows) {
-        const double us =
-            static_cast<double>(sum_over(nodes_of(model, row.nodes, fabric), row.bytes).ns) / 1e3;
+        const Machine machine = nodes_of(model, row.nodes, fabric, of_each);
+        const double us = static_cast<double>(sum_over(machine, row.bytes).ns) / 1e3;
         const double error = std::abs(us / row.us - 1);
         sum += error;
         worst = std::max(worst, error);
@@ -87,6 +89,17 @@ TEST_CASE("sums over nodes take what NCCL takes, those held out of the fit too",
                                                   {4, 16 * kMebibyte, 505}});
     CHECK(efa <= 0.30);
     CHECK(worst_efa <= 0.30);
+    // Two racks of GB200, 64 devices of each (oracle-quickstart/oci-hpc-oke, README.md).
+    const auto [racks, worst_racks] = mean_and_worst("gb200", "racks400",
+                                                     {{2, 8 * kKibibyte, 202},
+                                                      {2, 64 * kKibibyte, 204},
+                                                      {2, 256 * kKibibyte, 230},
+                                                      {2, kMebibyte, 291},
+                                                      {2, 4 * kMebibyte, 314},
+                                                      {2, 16 * kMebibyte, 394}},
+                                                     64);
+    CHECK(racks <= 0.30);
+    CHECK(worst_racks <= 0.30);
 }
 
 TEST_CASE("a sum takes longer over more nodes, over fewer adapters, and through hosts",
