@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a rendering may do, so that a template from somewhere else ends: nodes that are
-// evaluated, values that are copied, compared or printed, bytes that are made or searched.
+// How much a rendering may do, so that a template from somewhere else ends and keeps memory within
+// a bound: nodes that are evaluated, values that are made, copied, compared or printed, bytes that
+// are made or read. Whatever grows with a value spends here before it is done.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +24,9 @@ public:
     Budget& operator=(const Budget&) = delete;
 };
 
-// Bytes of text that are made or read are one such piece of work.
-inline constexpr size_t kBytesOfWork = 16;
+// Bytes of text that are made, copied or compared are one such piece of work; where it is read
+// character by character, so many; an item of a list is so many pieces.
+inline constexpr size_t kBytesOfWork = 8, kBytesOfReading = 4, kItem = 4;
 
 // TemplateError when the rendering's budget is used up; nothing without a Budget.
 void spend(size_t work);

@@ -5,6 +5,7 @@
 #include "runtime/text/jinja/evaluator.h"
 #include "runtime/text/jinja/nesting.h"
 #include "runtime/text/jinja/operations.h"
+#include "runtime/text/jinja/strings.h"
 
 namespace cleave::runtime::jinja {
 
@@ -149,7 +150,7 @@ Value Evaluator::evaluate_compare(const Expr& expr, const ScopePtr& scope) {
 
 Value Evaluator::evaluate_concat(const Expr& expr, const ScopePtr& scope) {
     std::string text;
-    for (const ExprPtr& child : expr.children) write(text, evaluate(*child, scope).str());
+    for (const ExprPtr& child : expr.children) append_text(text, evaluate(*child, scope).str());
     return text;
 }
 

@@ -56,6 +56,7 @@ Value loop_variable(const std::vector<Value>& items, size_t index,
 
 const Value* Scope::find(const std::string& name) const {
     for (const Scope* scope = this; scope; scope = scope->outer.get()) {
+        spend(scope->names.size());
         for (const auto& [known, value] : scope->names) {
             if (known == name) return &value;
         }
@@ -64,6 +65,7 @@ const Value* Scope::find(const std::string& name) const {
 }
 
 void Scope::set(const std::string& name, Value value) {
+    spend(names.size());
     for (auto& [known, old] : names) {
         if (known == name) {
             old = std::move(value);
@@ -85,11 +87,6 @@ std::string Evaluator::render(const std::vector<Stmt>& body,
     return out;
 }
 
-void Evaluator::write(std::string& out, const std::string& text) const {
-    check_text_size(out.size() + text.size());
-    out += text;
-}
-
 Evaluator::Flow Evaluator::run(const std::vector<Stmt>& body, const ScopePtr& scope,
                                std::string& out) {
     for (const Stmt& stmt : body) {
@@ -108,8 +105,8 @@ Evaluator::Flow Evaluator::run(const std::vector<Stmt>& body, const ScopePtr& sc
 Evaluator::Flow Evaluator::run_statement(const Stmt& stmt, const ScopePtr& scope,
                                          std::string& out) {
     switch (stmt.kind) {
-        case StmtKind::kText: write(out, stmt.text); break;
-        case StmtKind::kOutput: write(out, evaluate(*stmt.expr, scope).str()); break;
+        case StmtKind::kText: append_text(out, stmt.text); break;
+        case StmtKind::kOutput: append_text(out, evaluate(*stmt.expr, scope).str()); break;
         case StmtKind::kIf:
             return run(evaluate(*stmt.expr, scope).truthy() ? stmt.body : stmt.other, scope, out);
         case StmtKind::kFor: return run_for(stmt, scope, out);
@@ -117,7 +114,7 @@ Evaluator::Flow Evaluator::run_statement(const Stmt& stmt, const ScopePtr& scope
         case StmtKind::kSetBlock: assign(stmt.target, Value(capture(stmt, scope)), *scope); break;
         case StmtKind::kMacro: define_macro(stmt, scope); break;
         case StmtKind::kWith: run_with(stmt, scope, out); break;
-        case StmtKind::kFilter: write(out, capture(stmt, scope)); break;
+        case StmtKind::kFilter: append_text(out, capture(stmt, scope)); break;
         case StmtKind::kGroup: return run(stmt.body, std::make_shared<Scope>(scope), out);
         case StmtKind::kBreak: return Flow::kBreak;
         case StmtKind::kContinue: return Flow::kContinue;
@@ -138,7 +135,9 @@ Evaluator::Flow Evaluator::run_for(const Stmt& stmt, const ScopePtr& scope, std:
     }
     if (items.empty()) return run(stmt.other, scope, out);
     const auto changed = std::make_shared<std::vector<Value>>();
+    constexpr size_t kTurn = 4 * Budget::kNode;  // what its variable `loop` costs to make
     for (size_t i = 0; i < items.size(); ++i) {
+        spend(kTurn);
         const auto inner = std::make_shared<Scope>(scope);
         inner->set("loop", loop_variable(items, i, changed));
         assign(stmt.target, items[i], *inner);

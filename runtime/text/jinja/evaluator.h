@@ -44,7 +44,6 @@ private:
     Value call_macro(const Stmt& stmt, const ScopePtr& scope, const Arguments& arguments);
     std::string capture(const Stmt& stmt, const ScopePtr& scope);
     void assign(const Target& target, const Value& value, Scope& scope);
-    void write(std::string& out, const std::string& text) const;
 
     // evaluate.cpp
     Value evaluate(const Expr& expr, const ScopePtr& scope);

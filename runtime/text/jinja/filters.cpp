@@ -101,11 +101,11 @@ std::string escape(std::string_view text) {
     std::string out;
     for (const char c : text) {
         switch (c) {
-            case '&': out += "&amp;"; break;
-            case '<': out += "&lt;"; break;
-            case '>': out += "&gt;"; break;
-            case '"': out += "&#34;"; break;
-            case '\'': out += "&#39;"; break;
+            case '&': append_text(out, "&amp;"); break;
+            case '<': append_text(out, "&lt;"); break;
+            case '>': append_text(out, "&gt;"); break;
+            case '"': append_text(out, "&#34;"); break;
+            case '\'': append_text(out, "&#39;"); break;
             default: out += c;
         }
     }
@@ -213,7 +213,7 @@ const std::vector<FilterEntry>& scalar_filters() {
 }
 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
-    if (value.string()) spend(value.string()->size() / kBytesOfWork);
+    spend(Budget::kNode + (value.string() ? value.string()->size() / kBytesOfReading : 0));
     std::string supported;
     for (const auto* table : {&scalar_filters(), &list_filters()}) {
         for (const FilterEntry& entry : *table) {

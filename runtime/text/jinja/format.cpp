@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "runtime/text/jinja/operations.h"
+#include "runtime/text/jinja/strings.h"
 
 namespace cleave::runtime::jinja {
 
@@ -60,7 +61,8 @@ std::string format_braces(const std::string& format, const Arguments& arguments)
         } else if (c == '{') {
             const size_t end = format.find('}', i);
             if (end == std::string::npos) throw TemplateError("format: a '{' has no '}'");
-            out += field_value(format.substr(i + 1, end - i - 1), arguments, automatic).str();
+            append_text(out,
+                        field_value(format.substr(i + 1, end - i - 1), arguments, automatic).str());
             i = end;
         } else if (c == '}') {
             throw TemplateError("format: a '}' has no '{'");
@@ -91,7 +93,9 @@ std::string format_percent(const std::string& format, const std::vector<Value>& 
         if (used >= values.size())
             throw TemplateError("a text has more % fields than there are values");
         const Value& value = values[used++];
-        out += kind == 's' ? value.str() : kind == 'r' ? value.repr() : integer_text(value);
+        append_text(out, kind == 's'   ? value.str()
+                         : kind == 'r' ? value.repr()
+                                       : integer_text(value));
     }
     if (used != values.size())
         throw TemplateError("a text has fewer % fields than there are values");

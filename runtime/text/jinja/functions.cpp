@@ -2,6 +2,7 @@
 // The functions that a chat template can call.
 #include <fmt/format.h>
 
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/operations.h"
 
 namespace cleave::runtime::jinja {
@@ -25,6 +26,7 @@ Value range(const Arguments& arguments) {
             throw TemplateError(
                 fmt::format("a range of more than {} numbers is refused", kMaxRange));
         }
+        spend(1);
         items.emplace_back(i);
         if (__builtin_add_overflow(i, step, &i)) break;
     }
@@ -79,7 +81,12 @@ std::vector<std::pair<std::string, Value>> builtin_functions(
     std::function<std::string(const std::string& format)> strftime_now, Namespaces& namespaces) {
     const auto now = [clock = std::move(strftime_now)](const Arguments& arguments) -> Value {
         const auto bound = bind(arguments, "strftime_now", {"format"});
-        return clock(text_of(bound[0], "strftime_now: the format").value_or("%c"));
+        const std::string format = text_of(bound[0], "strftime_now: the format").value_or("%c");
+        constexpr size_t kLongestFormat = 1000;
+        if (format.size() > kLongestFormat)
+            throw TemplateError("strftime_now: the format is too long");
+        spend(format.size() * Budget::kNode);
+        return clock(format);
     };
     return {
         {"range", make_function("range", range)},

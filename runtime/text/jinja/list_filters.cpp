@@ -57,8 +57,8 @@ Value join_filter(const Value& value, const Arguments& arguments) {
     std::string out;
     bool first = true;
     for (const Value& part : iterate(value)) {
-        out.append(std::exchange(first, false) ? "" : separator).append(key_of(part, path).str());
-        check_text_size(out.size());
+        if (!std::exchange(first, false)) append_text(out, separator);
+        append_text(out, key_of(part, path).str());
     }
     return out;
 }

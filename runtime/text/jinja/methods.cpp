@@ -55,8 +55,9 @@ template <bool at_end>
 Value affix_method(const Value& self, const Arguments& arguments) {
     const auto bound = bind(arguments, at_end ? "endswith" : "startswith", {"text"});
     const std::vector<Value> options = bound[0] && bound[0]->list()
-                                           ? bound[0]->list()->items
+                                           ? iterate(*bound[0])
                                            : std::vector<Value>{bound[0].value_or(Value())};
+    spend(kItem * options.size());
     return std::any_of(options.begin(), options.end(), [&](const Value& option) {
         const std::string text =
             required_text(option, at_end ? "endswith: the text" : "startswith: the text");
@@ -82,7 +83,7 @@ Value find_method(const Value& self, const Arguments& arguments) {
     const auto bound = bind(arguments, "find", {"text"});
     const std::string& text = *self.string();
     const std::string wanted = required_text(bound[0], "find: the text");
-    const size_t at = last ? text.rfind(wanted) : find_text(text, wanted);
+    const size_t at = last ? find_last_text(text, wanted) : find_text(text, wanted);
     if (at != std::string::npos) return length_of(std::string_view(text).substr(0, at));
     if (must_exist) throw TemplateError("index: the text does not occur");
     return -1;
@@ -103,7 +104,8 @@ Value join_method(const Value& self, const Arguments& arguments) {
         if (!part.string())
             throw TemplateError(
                 fmt::format("join: an item is of type {}, not str", part.type_name()));
-        out.append(std::exchange(first, false) ? "" : *self.string()).append(*part.string());
+        if (!std::exchange(first, false)) append_text(out, *self.string());
+        append_text(out, *part.string());
     }
     return out;
 }
@@ -179,6 +181,7 @@ constexpr MethodEntry kStrMethods[] = {
 
 Value dict_items(const Value& self, const Arguments& arguments) {
     bind(arguments, "items", {});
+    spend(self.dict()->entries.size());
     std::vector<Value> out;
     for (const auto& [key, value] : self.dict()->entries)
         out.push_back(Value::list({key, value}, true));
@@ -188,6 +191,7 @@ Value dict_items(const Value& self, const Arguments& arguments) {
 template <bool values>
 Value dict_column(const Value& self, const Arguments& arguments) {
     bind(arguments, values ? "values" : "keys", {});
+    spend(self.dict()->entries.size());
     std::vector<Value> out;
     for (const auto& [key, value] : self.dict()->entries) out.push_back(values ? value : key);
     return Value::list(std::move(out));
@@ -201,6 +205,7 @@ Value dict_get(const Value& self, const Arguments& arguments) {
 
 Value dict_copy(const Value& self, const Arguments& arguments) {
     bind(arguments, "copy", {});
+    spend(kItem * self.dict()->entries.size());
     return std::make_shared<Dict>(*self.dict());
 }
 
@@ -268,7 +273,7 @@ std::optional<Value> find_method_in(const MethodEntry (&table)[N], const Value& 
 
 std::optional<Value> method_of(const Value& object, const std::string& name) {
     if (object.string()) {
-        spend(object.string()->size() / kBytesOfWork);
+        spend(object.string()->size() / kBytesOfWork);  // most read it once
         return find_method_in(kStrMethods, object, name);
     }
     if (object.list()) return find_method_in(kListMethods, object, name);

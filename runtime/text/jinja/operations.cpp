@@ -72,30 +72,34 @@ Value repeat(const Value& value, int64_t times) {
         if (count > 0 && text.size() > kMaxTextBytes / count)
             throw TemplateError("a repeated text is too long");
         std::string out;
-        spend(count * text.size() / kBytesOfWork);
-        for (size_t i = 0; i < count && !text.empty(); ++i) out += text;
+        for (size_t i = 0; i < count && !text.empty(); ++i) append_text(out, text);
         return out;
     }
     const std::vector<Value>& items = value.list()->items;
     if (count > 0 && items.size() > kMaxItems / count)
         throw TemplateError("a repeated list is too long");
-    spend(count * items.size());
+    spend(kItem * count * items.size());
     std::vector<Value> out;
     for (size_t i = 0; i < count && !items.empty(); ++i)
         out.insert(out.end(), items.begin(), items.end());
     return Value::list(std::move(out), value.list()->tuple);
 }
 
+std::string characters_of(std::string_view text, int64_t from, int64_t count) {
+    const size_t begin = count > 0 ? offset_of(text, from) : 0;
+    return std::string(text.substr(begin, offset_of(text.substr(begin), count)));
+}
+
 Value add_sequences(const Value& a, const Value& b) {
     if (a.string()) {
-        check_text_size(a.string()->size() + b.string()->size());
-        spend((a.string()->size() + b.string()->size()) / kBytesOfWork);
-        return *a.string() + *b.string();
+        std::string out;
+        append_text(out, *a.string());
+        append_text(out, *b.string());
+        return out;
     }
-    spend(a.list()->items.size() + b.list()->items.size());
-    std::vector<Value> items = a.list()->items;
+    std::vector<Value> items = iterate(a);
+    spend(b.list()->items.size());
     items.insert(items.end(), b.list()->items.begin(), b.list()->items.end());
-    if (items.size() > kMaxItems) throw TemplateError("a list is too long");
     return Value::list(std::move(items), a.list()->tuple);
 }
 
@@ -141,12 +145,13 @@ Value item(const Value& object, const Value& key) {
     }
     int64_t index = 0;
     if (key.as_integer(index) && (object.list() || object.string())) {
-        const std::vector<Value> items = object.list() ? std::vector<Value>() : iterate(object);
-        const std::vector<Value>& all = object.list() ? object.list()->items : items;
-        const auto size = static_cast<int64_t>(all.size());
-        if (index >= -size && index < size)
-            return all[static_cast<size_t>(index < 0 ? index + size : index)];
-        return Value::undefined(fmt::format("element {}", index));
+        const auto size = object.list() ? static_cast<int64_t>(object.list()->items.size())
+                                        : length_of(*object.string());
+        if (index < -size || index >= size)
+            return Value::undefined(fmt::format("element {}", index));
+        const int64_t at = index < 0 ? index + size : index;
+        if (object.list()) return object.list()->items[static_cast<size_t>(at)];
+        return characters_of(*object.string(), at, 1);
     }
     if (key.string()) {
         if (const auto method = method_of(object, *key.string())) return *method;
@@ -163,17 +168,20 @@ Value slice(const Value& object, const std::optional<int64_t>& start,
     if (!object.list() && !object.string()) {
         throw TemplateError(fmt::format("a value of type {} cannot be sliced", object.type_name()));
     }
+    const int64_t size = object.list() ? static_cast<int64_t>(object.list()->items.size())
+                                       : length_of(*object.string());
+    const Slice wanted = slice_of(size, start, stop, step);
+    if (object.string() && wanted.stride == 1)
+        return characters_of(*object.string(), wanted.begin, wanted.count);
     const std::vector<Value> items = iterate(object);
     std::vector<Value> out;
     std::string text;
-    for (const int64_t index :
-         slice_indices(static_cast<int64_t>(items.size()), start, stop, step)) {
-        const Value& element = items[static_cast<size_t>(index)];
-        if (object.string()) {
+    for (int64_t i = 0; i < wanted.count; ++i) {
+        const Value& element = items[static_cast<size_t>(wanted.begin + i * wanted.stride)];
+        if (object.string())
             text += *element.string();
-        } else {
+        else
             out.push_back(element);
-        }
     }
     if (object.string()) return text;
     return Value::list(std::move(out), object.list()->tuple);
@@ -211,6 +219,7 @@ std::optional<std::string> text_of(const std::optional<Value>& value, const std:
     if (!value || value->is_none()) return std::nullopt;
     if (!value->string())
         throw TemplateError(fmt::format("{} must be a str, found {}", what, value->type_name()));
+    spend(value->string()->size() / kBytesOfWork);
     return *value->string();
 }
 

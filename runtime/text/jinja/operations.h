@@ -15,8 +15,6 @@
 
 namespace cleave::runtime::jinja {
 
-inline constexpr size_t kMaxItems = size_t{1} << 20;
-
 // Python's a op b for op one of + - * / // % **.
 Value binary(const std::string& op, const Value& a, const Value& b);
 

@@ -30,6 +30,7 @@ std::string float_text(double value, const char* infinity, const char* nan) {
 std::string quoted(const std::string& text) {
     const bool has_single = text.find('\'') != std::string::npos;
     const char quote = has_single && text.find('"') == std::string::npos ? '"' : '\'';
+    spend(text.size() / kBytesOfReading);
     std::string out(1, quote);
     for (const char c : text) {
         if (c == quote || c == '\\') {
@@ -52,10 +53,9 @@ std::string quoted(const std::string& text) {
 std::string list_repr(const List& list, int nesting) {
     std::string out;
     for (const Value& item : list.items) {
-        out += (out.empty() ? "" : ", ") + repr_of(item, nesting);
-        check_text_size(out.size());
+        if (!out.empty()) append_text(out, ", ");
+        append_text(out, repr_of(item, nesting));
     }
-    spend(out.size() / kBytesOfWork);
     if (!list.tuple) return "[" + out + "]";
     return "(" + out + (list.items.size() == 1 ? ",)" : ")");
 }
@@ -68,8 +68,10 @@ std::string repr_of(const Value& value, int nesting) {
     if (value.dict()) {
         std::string out;
         for (const auto& [key, item] : value.dict()->entries) {
-            out += (out.empty() ? "" : ", ") + repr_of(key, nesting + 1) + ": " +
-                   repr_of(item, nesting + 1);
+            if (!out.empty()) append_text(out, ", ");
+            append_text(out, repr_of(key, nesting + 1));
+            append_text(out, ": ");
+            append_text(out, repr_of(item, nesting + 1));
         }
         return value.dict()->is_namespace ? "<Namespace {" + out + "}>" : "{" + out + "}";
     }
@@ -112,7 +114,7 @@ private:
 
     void append_string(const std::string& text) {
         check_text_size(out_.size() + text.size());
-        spend(text.size() / kBytesOfWork);
+        spend(text.size() / kBytesOfReading);
         out_ += '"';
         for (size_t at = 0; at < text.size();) {
             const Utf8Char c = next_char(text, at);
@@ -143,11 +145,11 @@ private:
     void new_line(int nesting) {
         if (style_.indent < 0) return;
         out_ += '\n';
-        out_.append(static_cast<size_t>(nesting) * static_cast<size_t>(style_.indent), ' ');
+        append_text(out_, std::string(static_cast<size_t>(nesting * style_.indent), ' '));
     }
 
     void separate(bool first) {
-        if (!first) out_ += style_.item_separator;
+        if (!first) append_text(out_, style_.item_separator);
     }
 
     void append_list(const List& list, int nesting) {
@@ -162,6 +164,7 @@ private:
     }
 
     void append_dict(const Dict& dict, int nesting) {
+        spend(dict.entries.size());
         auto entries = dict.entries;
         if (style_.sort_keys) {
             std::stable_sort(entries.begin(), entries.end(),
@@ -172,7 +175,7 @@ private:
             separate(i == 0);
             new_line(nesting + 1);
             append_key(entries[i].first);
-            out_ += style_.key_separator;
+            append_text(out_, style_.key_separator);
             append(entries[i].second, nesting + 1);
         }
         if (!entries.empty()) new_line(nesting);
@@ -196,7 +199,10 @@ std::string Value::str() const {
     if (const bool* value = get<bool>()) return *value ? "True" : "False";
     if (const int64_t* value = get<int64_t>()) return fmt::format("{}", *value);
     if (const double* value = get<double>()) return float_text(*value, "inf", "nan");
-    if (string()) return *string();
+    if (string()) {
+        spend(string()->size() / kBytesOfWork);
+        return *string();
+    }
     if (callable()) return "<function " + callable()->name + ">";
     return repr();
 }

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/operations.h"
 #include "runtime/text/jinja/strings.h"
 
@@ -87,6 +88,7 @@ constexpr TestEntry kTests[] = {
 }  // namespace
 
 bool apply_test(const std::string& name, const Value& value, const Arguments& arguments) {
+    spend(Budget::kNode);
     std::string supported;
     for (const TestEntry& entry : kTests) {
         if (entry.name == name) {

@@ -7,6 +7,7 @@
 
 #include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/strings.h"
+#include "runtime/text/utf8.h"
 
 namespace cleave::runtime::jinja {
 
@@ -24,13 +25,23 @@ int depth_around(const Value& inner, int at_least) {
 
 }  // namespace
 
+Value::Value(std::string value) {
+    check_text_size(value.size());
+    spend(kItem + value.size() / kBytesOfWork);
+    storage_ = std::make_shared<const std::string>(std::move(value));
+}
+
 Value Value::undefined(std::string name) {
+    constexpr size_t kShown = 200;
+    if (name.size() > kShown) name.replace(previous_char(name, kShown), std::string::npos, "...");
     Value value;
     value.storage_ = Undefined{std::move(name)};
     return value;
 }
 
 Value Value::list(std::vector<Value> items, bool tuple) {
+    if (items.size() > kMaxItems) throw TemplateError("a list is too long");
+    spend(kItem * items.size());
     int depth = 1;
     for (const Value& item : items) depth = depth_around(item, depth);
     return std::make_shared<List>(List{std::move(items), tuple, depth});
@@ -48,10 +59,18 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
     }
     if (json.is_object()) {
         auto dict = std::make_shared<Dict>();
-        for (const auto& [key, item] : json.items()) dict->set(key, from_json(item));
+        for (const auto& [key, item] : json.items()) {
+            dict->entries.emplace_back(key, from_json(item));  // keys of JSON are unique
+            dict->depth = depth_around(dict->entries.back().second, dict->depth);
+        }
         return dict;
     }
     return {};
+}
+
+const std::string* Value::string() const {
+    const auto* pointer = get<std::shared_ptr<const std::string>>();
+    return pointer ? pointer->get() : nullptr;
 }
 
 const List* Value::list() const {
@@ -114,6 +133,7 @@ const Value* Dict::find(const Value& key) const {
 }
 
 const Value* Dict::find(const std::string& key) const {
+    spend(entries.size());
     for (const auto& [name, value] : entries) {
         if (name.string() && *name.string() == key) return &value;
     }
@@ -141,7 +161,11 @@ bool equal(const Value& a, const Value& b) {
         if (a.as_integer(x) && b.as_integer(y)) return x == y;
         return a.as_double() == b.as_double();
     }
-    if (a.string() && b.string()) return *a.string() == *b.string();
+    if (a.string() && b.string()) {
+        if (a.string()->size() != b.string()->size()) return false;
+        spend(a.string()->size() / kBytesOfWork);
+        return *a.string() == *b.string();
+    }
     if (a.list() && b.list()) {
         const auto& x = a.list()->items;
         const auto& y = b.list()->items;
@@ -169,7 +193,10 @@ bool less(const Value& a, const Value& b) {
         if (a.as_integer(x) && b.as_integer(y)) return x < y;
         return a.as_double() < b.as_double();
     }
-    if (a.string() && b.string()) return *a.string() < *b.string();
+    if (a.string() && b.string()) {
+        spend(std::min(a.string()->size(), b.string()->size()) / kBytesOfWork);
+        return *a.string() < *b.string();
+    }
     if (a.list() && b.list()) {
         const auto& x = a.list()->items;
         const auto& y = b.list()->items;
@@ -199,9 +226,9 @@ std::vector<Value> iterate(const Value& value) {
         spend(value.list()->items.size());
         return value.list()->items;
     }
-    spend(value.string() ? value.string()->size() : 0);
     std::vector<Value> items;
     if (value.dict() && !value.dict()->is_namespace) {
+        spend(value.dict()->entries.size());
         for (const auto& [key, item] : value.dict()->entries) items.push_back(key);
         return items;
     }

@@ -39,16 +39,17 @@ struct Undefined {
 class Value {
 public:
     using Storage =
-        std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<List>,
-                     std::shared_ptr<Dict>, std::shared_ptr<Callable>>;
+        std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>,
+                     std::shared_ptr<List>, std::shared_ptr<Dict>, std::shared_ptr<Callable>>;
 
     Value() : storage_(None{}) {}
     Value(bool value) : storage_(value) {}
     Value(int value) : storage_(int64_t{value}) {}
     Value(int64_t value) : storage_(value) {}
     Value(double value) : storage_(value) {}
-    Value(std::string value) : storage_(std::move(value)) {}
-    Value(const char* value) : storage_(std::string(value)) {}
+    // TemplateError for a text or list that is longer than a rendering may make it.
+    Value(std::string value);
+    Value(const char* value) : Value(std::string(value)) {}
     Value(std::shared_ptr<List> value) : storage_(std::move(value)) {}
     Value(std::shared_ptr<Dict> value) : storage_(std::move(value)) {}
     Value(std::shared_ptr<Callable> value) : storage_(std::move(value)) {}
@@ -64,7 +65,7 @@ public:
     bool is_undefined() const { return get<Undefined>() != nullptr; }
     bool is_none() const { return get<None>() != nullptr; }
     bool is_number() const { return get<bool>() || get<int64_t>() || get<double>(); }
-    const std::string* string() const { return get<std::string>(); }
+    const std::string* string() const;
     const List* list() const;
     const Dict* dict() const;
     const Callable* callable() const;
