@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 #include "planner/cost/fitted/embedded_fit.h"
 #include "runtime/base/errors.h"
@@ -13,8 +14,10 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kFamilyNames{"gemm", "decode", "prefill"};
 
+}  // namespace
+
 // Words of the text, one after the other; comment lines are skipped.
-class Words {
+class SumTimes::Words {
 public:
     explicit Words(std::string_view text) : text_(text) {}
 
@@ -53,6 +56,8 @@ private:
     size_t at_ = 0;
 };
 
+namespace {
+
 // Where a logarithm stands on an axis: the cell below and the part of the way to the next; clamped
 // to the ends.
 struct Place {
@@ -67,10 +72,25 @@ Place place(const std::vector<double>& logs, double x) {
     return {above - 1, (x - logs[above - 1]) / (logs[above] - logs[above - 1])};
 }
 
+// NVLink among H200s (planner/machine/catalogue.cpp).
+constexpr double kFittedLink = 450e9;
+
 }  // namespace
 
+SumTimes::Curve SumTimes::read_curve(Words& words) {
+    const std::vector<double> head = words.numbers("all_reduce");
+    CLEAVE_CHECK(head.size() == 2) << "the head of an all-reduce";
+    Curve curve{static_cast<int64_t>(head[0]), {}};
+    for (int i = 0; i < static_cast<int>(head[1]); ++i) {
+        const std::vector<double> s = words.numbers();
+        CLEAVE_CHECK(s.size() == 3) << "a segment of an all-reduce";
+        curve.segments.push_back({s[0], s[1], s[2] > 0 ? 1e3 / s[2] : 0});
+    }
+    return curve;
+}
+
 KernelTimes::KernelTimes(std::string_view text) {
-    Words words(text);
+    SumTimes::Words words(text);
     for (size_t f = 0; f < kFamilyNames.size(); ++f) {
         Table& table = tables_[f];
         std::vector<double> head = words.numbers(kFamilyNames[f]);
@@ -100,22 +120,13 @@ KernelTimes::KernelTimes(std::string_view text) {
             table.held_out.push_back({{row.begin(), row.end()}});
         }
     }
-    while (words.more()) {
-        std::vector<double> head = words.numbers("all_reduce");
-        CLEAVE_CHECK(head.size() == 2) << "the head of an all-reduce";
-        Curve curve{static_cast<int64_t>(head[0]), {}};
-        for (int i = 0; i < static_cast<int>(head[1]); ++i) {
-            std::vector<double> s = words.numbers();
-            CLEAVE_CHECK(s.size() == 3) << "a segment of an all-reduce";
-            curve.segments.push_back({s[0], s[1], s[2] > 0 ? 1e3 / s[2] : 0});
-        }
-        curves_.push_back(std::move(curve));
-    }
-    CLEAVE_CHECK(curves_.size() >= 2) << "all-reduces of two numbers of GPUs at least";
+    sums_.link_ = kFittedLink;
+    while (words.more()) sums_.curves_.push_back(SumTimes::read_curve(words));
+    CLEAVE_CHECK(sums_.curves_.size() >= 2) << "all-reduces of two numbers of GPUs at least";
 }
 
 const KernelTimes& KernelTimes::h200() {
-    static const KernelTimes kTimes(embedded_fit());
+    static const KernelTimes kTimes(embedded_h200());
     return kTimes;
 }
 
@@ -151,16 +162,36 @@ double KernelTimes::plain_ns(double flops, double bytes, const GpuRates& rates) 
     return roofline(tables_[0], flops, bytes, rates);
 }
 
-double KernelTimes::curve_ns(const Curve& curve, double bytes, double latency, double bandwidth) {
+const SumTimes& SumTimes::of(std::string_view device) {
+    static const std::map<std::string_view, SumTimes> kSums = [] {
+        std::map<std::string_view, SumTimes> sums;
+        Words words(embedded_sums());
+        constexpr std::string_view kHead = "sums ";
+        while (words.more()) {
+            const std::string_view head = words.line();
+            CLEAVE_CHECK(head.starts_with(kHead)) << "'" << head << "' in place of " << kHead;
+            SumTimes& times = sums[head.substr(kHead.size())];
+            const std::vector<double> numbers = words.numbers();
+            CLEAVE_CHECK(numbers.size() == 2 && numbers[1] >= 2) << head;
+            times.link_ = numbers[0] * 1e9;
+            for (int i = 0; i < static_cast<int>(numbers[1]); ++i)
+                times.curves_.push_back(read_curve(words));
+        }
+        return sums;
+    }();
+    const auto found = kSums.find(device);
+    return found == kSums.end() ? KernelTimes::h200().sums() : found->second;
+}
+
+double SumTimes::curve_ns(const Curve& curve, double bytes, double latency, double bandwidth) {
     size_t s = curve.segments.size();
     while (s > 1 && curve.segments[s - 1].from > bytes) --s;
     const Segment& segment = curve.segments[s - 1];
     return segment.alpha_ns * latency + segment.beta_ns * bytes / bandwidth;
 }
 
-double KernelTimes::all_reduce_ns(int64_t gpus, double bytes, double latency,
-                                  double bandwidth) const {
-    auto at = [&](const Curve& c) { return curve_ns(c, bytes, latency, bandwidth); };
+double SumTimes::ns(int64_t gpus, double bytes, double latency, double bytes_per_second) const {
+    auto at = [&](const Curve& c) { return curve_ns(c, bytes, latency, bytes_per_second / link_); };
     if (gpus <= curves_.front().gpus) return at(curves_.front());
     for (size_t i = 1; i < curves_.size(); ++i) {
         if (gpus > curves_[i].gpus) continue;

@@ -16,8 +16,8 @@
 namespace cleave::planner {
 namespace {
 
-// NVLink among H200s, which the fitted all-reduces ran over (planner/machine/catalogue.cpp).
-constexpr double kFittedLink = 450e9, kFittedLatency = 2500;
+// Of NVLink, which the fitted all-reduces ran over (planner/machine/catalogue.cpp).
+constexpr double kFittedLatency = 2500;
 
 constexpr int64_t kStagedBandwidth = 6'000'000'000;  // through pageable memory of the hosts
 constexpr int64_t kStagedLatency = 30'000;
@@ -219,10 +219,10 @@ int64_t LinkTable::lone_sum_ns(std::span<const DeviceId> group, int64_t bytes, S
         for (size_t i = 1; i < group.size(); ++i)
             mesh = mesh && at(group[0], group[i])->bandwidth == bandwidth;
         const Reached& reached = reached_by(machine_->device(group[0]));
-        const double ns = KernelTimes::h200().all_reduce_ns(
-            n, p, reached.sum_latency * static_cast<double>(latency) / kFittedLatency,
-            reached.sum_bandwidth * b * (mesh ? m - 1 : 1) / kFittedLink);
-        return std::llround(ns);
+        return std::llround(
+            SumTimes::of(reached.sums)
+                .ns(n, p, reached.sum_latency * static_cast<double>(latency) / kFittedLatency,
+                    reached.sum_bandwidth * b * (mesh ? m - 1 : 1)));
     }
     // Bytes that cross a link of the form, and so often its latency.
     const bool one_shot = form == SumForm::kOneShot;

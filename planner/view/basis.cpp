@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "planner/cost/published_classes.h"
+#include "planner/cost/reached.h"
 #include "planner/machine/catalogue.h"
 #include "planner/machine/device_names.h"
 #include "planner/machine/vendor.h"
@@ -56,6 +57,10 @@ constexpr std::array kExchanges{
     BasisRow{"exchanges_fitted", "sums over the cards' own links fitted to those of H200s", 2.1,
              3.3, "",
              "planner/cost/README.md: sums of 2, 4 and 8 H200s in a CUDA graph, each left out"},
+    BasisRow{"exchanges_of_model", "sums over the cards' own links fitted to those of such cards",
+             4.7, 16.6, "",
+             "planner/cost/README.md: sums of 2, 4 and 8 A100s, B200s or GB200s in a CUDA graph, "
+             "each left out"},
     BasisRow{"exchanges_scaled",
              "sums of H200s at the latency and bandwidth of the cards' own links", 0, 0,
              "collective in a node", "planner/cost/published_classes.h"},
@@ -155,13 +160,14 @@ private:
             return row_named(kExchanges, name, published);
         };
         const DeviceInfo& first = plan_.machine.device(members.front());
-        bool network = false, measured = true, own_links = true, fitted = true;
+        bool network = false, measured = true, own_links = true, fitted = true, of_model = true;
         bool on_cores = true, shared = false;
         for (DeviceId d : members) {
             const DeviceInfo& info = plan_.machine.device(d);
             network |= info.host != first.host;
             measured = measured && info.measured.bandwidth > 0;
             fitted = fitted && info.model == "h200";
+            of_model = of_model && reached_by(info).sums != Reached().sums;
             on_cores = on_cores && (is_on_cores(info.kind) || !is_gpu(info));
             if (d == members.front()) continue;
             const Link* link = plan_.machine.link(members.front(), d);
@@ -175,6 +181,7 @@ private:
         if (!own_links && shared) return row("exchanges_shared");
         if (!own_links || step.transfer()) return row("exchanges_modelled");
         if (fitted) return row("exchanges_fitted");
+        if (of_model) return row("exchanges_of_model");
         return row("exchanges_scaled", is_of_fitted_vendor(first) ? "collective in a node"
                                                                   : "AMD collective in a node");
     }

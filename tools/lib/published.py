@@ -33,6 +33,8 @@ SKEWED = re.compile(r"vllm|sglang|gpt-fast|llm-perf-bench", re.IGNORECASE)
 # A class whose rows are predicted a second time, as another class, with that option: cards of which
 # nothing says how they share their links, as if all were behind one.
 GROUPED = {"collective in a node, PCIe": "collective in a node, PCIe group"}
+# Sums by TensorRT-LLM's own kernels are a class of their own: the curves are of vLLM's.
+OTHER_SUMS = re.compile(r"trtllm")
 # Sources whose models of 8 bits had caches of 8 bits, too: those that say so, and NVIDIA's tables,
 # where they are part of the checkpoint.
 F8_CACHES = re.compile(r"fp8 (weights and )?KV|perf-overview\.md")
@@ -54,8 +56,10 @@ def arguments_of(row):
 
 
 def with_groups(rows):
-    """The rows, and those of GROUPED of three devices and more once more."""
+    """The rows in their classes, and those of GROUPED of three devices and more once more."""
     for row in rows:
+        if row["class"] == "collective in a node" and OTHER_SUMS.search(row["source"]):
+            row = {**row, "class": row["class"] + ", TensorRT-LLM"}
         yield row
         if row["class"] in GROUPED and int(row["n"]) > 2:
             command = f"{row['cleave command']} --pcie-group {row['n']}"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fitted costs of GPU kernels: the same in C++ as in the script that fitted them, and as good
 // as the script says on the measured rows that it left out.
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -8,6 +10,8 @@
 #include <sstream>
 
 #include "planner/cost/kernel_times.h"
+#include "planner/cost/link_times.h"
+#include "planner/machine/build_machine.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
@@ -143,12 +147,61 @@ TEST_CASE("all-reduce times are within 5 % of those measured in a CUDA graph", "
     }
     Mean all;
     for (const auto& [key, ms] : fastest)
-        all.add(KernelTimes::h200().all_reduce_ns(static_cast<int64_t>(key.first), 2 * key.second,
-                                                  1, 1),
+        all.add(KernelTimes::h200().sums().ns(static_cast<int64_t>(key.first), 2 * key.second, 1,
+                                              450e9),
                 ms * 1e6);
     CAPTURE(all.count, all.value());
     REQUIRE(all.count >= 60);
     CHECK(all.value() < 0.05);
+}
+
+TEST_CASE("sums in a node of A100s and of B200s have curves of their own", "[planner]") {
+    // ai-dynamo/aiconfigurator, vLLM 0.14 and 0.24 in a CUDA graph: GPUs, bytes, us.
+    const std::map<std::string, std::vector<std::array<double, 3>>> published{
+        {"a100-80",
+         {{2, 131072, 5.743},
+          {2, 1048576, 10.7},
+          {4, 65536, 6.567},
+          {4, 131072, 7.783},
+          {4, 262144, 9.913},
+          {8, 8192, 6.323},
+          {8, 16384, 6.537},
+          {8, 65536, 8.433},
+          {8, 262144, 17.13},
+          {8, 1048576, 21.71}}},
+        {"b200",
+         {{2, 8192, 6.993},
+          {2, 65536, 7.083},
+          {2, 131072, 7.404},
+          {2, 4194304, 33.67},
+          {2, 16777216, 57.43},
+          {4, 8192, 7.132},
+          {4, 1048576, 18.42},
+          {8, 8192, 7.824},
+          {8, 16384, 8.073},
+          {8, 262144, 25.8},
+          {8, 1048576, 17.17},
+          {8, 16777216, 63.21}}},
+    };
+    for (const auto& [model, rows] : published) {
+        std::vector<double> ratios;
+        Mean all;
+        for (const auto& [gpus, bytes, us] : rows) {
+            const Machine machine = build_machine(
+                parse_devices(fmt::format("sim:{}[0-{}]", model, static_cast<int>(gpus) - 1)), {});
+            std::vector<DeviceId> group;
+            for (size_t d = 0; d < machine.devices.size(); ++d) group.emplace_back(d);
+            const double ns = static_cast<double>(LinkTable(machine).all_reduce_ns(
+                group, static_cast<int64_t>(bytes), SumForm::kOneShot));
+            ratios.push_back(us * 1e3 / ns);
+            all.add(ns, us * 1e3);
+        }
+        std::ranges::sort(ratios);
+        CAPTURE(model, all.value(), ratios);
+        CHECK(ratios[ratios.size() / 2] >= 0.95);
+        CHECK(ratios[ratios.size() / 2] <= 1.05);
+        CHECK(all.value() <= 0.08);
+    }
 }
 
 TEST_CASE("a GPU with half the rates takes at most twice as long for a kernel, and longer",

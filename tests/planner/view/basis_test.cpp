@@ -76,6 +76,8 @@ TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of su
           Names{"fitted", "published"});
     CHECK(classes(on_models({{0, 1}}, "h200", "sm_90a", vendor_facts(Vendor{}).own_link)) ==
           Names{"fitted", "exchanges_fitted", "published"});
+    CHECK(classes(on_models({{0, 1}}, "b200", "sm_100", vendor_facts(Vendor{}).own_link)) ==
+          Names{"data_sheet", "exchanges_of_model", "published"});
     CHECK(classes(on_models({{0, 1}}, "rtx4090", "sm_89", LinkKind::kPcie)) ==
           Names{"data_sheet", "exchanges_modelled", "published"});
     Plan behind_one = on_models({{0, 1}}, "rtx4090", "sm_89", LinkKind::kPcie);
