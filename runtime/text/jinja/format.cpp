@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/operations.h"
 #include "runtime/text/jinja/strings.h"
 
@@ -50,6 +51,7 @@ std::string integer_text(const Value& value) {
 }  // namespace
 
 std::string format_braces(const std::string& format, const Arguments& arguments) {
+    spend(format.size() / kBytesOfReading);
     std::string out;
     size_t automatic = 0;
     for (size_t i = 0; i < format.size(); ++i) {
@@ -74,6 +76,7 @@ std::string format_braces(const std::string& format, const Arguments& arguments)
 }
 
 std::string format_percent(const std::string& format, const std::vector<Value>& values) {
+    spend(format.size() / kBytesOfReading);
     std::string out;
     size_t used = 0;
     for (size_t i = 0; i < format.size(); ++i) {

@@ -71,8 +71,10 @@ Value repeat(const Value& value, int64_t times) {
         const std::string& text = *value.string();
         if (count > 0 && text.size() > kMaxTextBytes / count)
             throw TemplateError("a repeated text is too long");
+        spend(count * text.size() / kBytesOfWork + (text.empty() ? 0 : count / kItem));
         std::string out;
-        for (size_t i = 0; i < count && !text.empty(); ++i) append_text(out, text);
+        out.reserve(count * text.size());
+        for (size_t i = 0; i < count && !text.empty(); ++i) out += text;
         return out;
     }
     const std::vector<Value>& items = value.list()->items;

@@ -218,7 +218,7 @@ void check_text_size(size_t bytes) {
 
 void append_text(std::string& out, std::string_view text) {
     check_text_size(out.size() + text.size());
-    spend(text.size() / kBytesOfWork);
+    spend(1 + text.size() / kBytesOfWork);
     out += text;
 }
 

@@ -153,6 +153,9 @@ TEST_CASE("templates that would work for ever are stopped", "[runtime][text]") {
           "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = ns.x + [i] %}"
           "{% endfor %}",
           "{{ range(99999)|map('string')|unique|list|length }}",
+          "{% for i in range(9999) %}{% if 'a' * 60000000 %}{% endif %}{% endfor %}",
+          "{% set x = 'a' * 60000000 %}{% for i in range(9999) %}{% if x % () %}{% endif %}{% "
+          "endfor %}",
           "{% for i in range(999) %}{% if ('a' * 2000000 ~ 'b') in ('a' * 4000000) %}{% endif %}"
           "{% endfor %}",
           "{% set a = 'x' * 4000000 %}{% set b = 'x' * 4000000 %}{% for i in range(9999) %}"
