@@ -3,8 +3,8 @@
 """Fits all-reduces inside a node on other GPUs than the H200, as fit_costs.py does on that, and prints the error of
 each curve. Needs numpy and pandas, as the environment of `tools/bench experts` has them.
 
-In: the folder aiconfigurator_core/systems/data of ai-dynamo/aiconfigurator 0.12.0 (Apache-2.0): rows of vLLM's sums in a
-CUDA graph, which count elements of two bytes. Out: sums.txt beside this file, which the planner embeds and
+In: the folder aiconfigurator_core/systems/data of ai-dynamo/aiconfigurator 0.12.0 (Apache-2.0): rows of vLLM's sums
+in a CUDA graph, which count elements of two bytes. Out: sums.txt beside this file, which the planner embeds and
 planner/cost/kernel_times.cpp evaluates.
 """
 import os
