@@ -222,7 +222,7 @@ int64_t LinkTable::lone_sum_ns(std::span<const DeviceId> group, int64_t bytes, S
         return std::llround(
             SumTimes::of(reached.sums)
                 .ns(n, p, reached.sum_latency * static_cast<double>(latency) / kFittedLatency,
-                    reached.sum_bandwidth * b * (mesh ? m - 1 : 1)));
+                    b * (mesh ? m - 1 : 1)));
     }
     // Bytes that cross a link of the form, and so often its latency.
     const bool one_shot = form == SumForm::kOneShot;

@@ -14,22 +14,22 @@ namespace cleave::planner {
 struct Reached {
     std::string_view arch, model;  // `model`: a part of the device's; empty: any
     double bandwidth = 1, latency = 1;
-    // Of all-reduces over the cards' own links: by the curves of which device (SumTimes::of), at
-    // which share.
+    // Of all-reduces over the cards' own links: by the curves of which device (SumTimes::of), and
+    // their latency to its.
     std::string_view sums = "h200";
-    double sum_latency = 1, sum_bandwidth = 1;
+    double sum_latency = 1;
     std::string_view source;
 };
 
 // clang-format off
 // The H200 reaches 0.77 of its bandwidth.
 inline constexpr std::array kReached{
-    Reached{"sm_89", "4090", 1.19, 1, "h200", 1, 1, "zeux/calm: 0.92 to 0.97 of the bandwidth in decode"},
-    Reached{"sm_80", "", 0.89, 1, "a100-80", 1, 1, "pytorch-labs/gpt-fast: 0.69; ai-dynamo/aiconfigurator: GEMMs of few rows take 1.12 to 1.18 of the time"},
-    Reached{"sm_100", "gb200", 1, 1, "gb200", 1, 1, "ai-dynamo/aiconfigurator: sums of vLLM"},
-    Reached{"sm_100", "", 1, 1, "b200", 1, 1, "ai-dynamo/aiconfigurator: sums of vLLM; TensorRT-LLM's take 0.8 of the time"},
-    Reached{"gfx90a", "", 0.82, 1, "h200", 1, 1, "pytorch-labs/gpt-fast, one die of an MI250X: 0.63"},
-    Reached{"gfx942", "", 0.82, 2, "h200", 0.7, 1, "ROCm/vllm, MI300X: 37 us a layer more at batch 1; vllm#39080: sums in 0.75 of the time"},
+    Reached{"sm_89", "4090", 1.19, 1, "h200", 1, "zeux/calm: 0.92 to 0.97 of the bandwidth in decode"},
+    Reached{"sm_80", "", 0.89, 1, "a100-80", 1, "pytorch-labs/gpt-fast: 0.69; ai-dynamo/aiconfigurator: GEMMs of few rows take 1.12 to 1.18 of the time"},
+    Reached{"sm_100", "gb200", 1, 1, "gb200", 1, "ai-dynamo/aiconfigurator: sums of vLLM"},
+    Reached{"sm_100", "", 1, 1, "b200", 1, "ai-dynamo/aiconfigurator: sums of vLLM; TensorRT-LLM's take 0.7 of the time"},
+    Reached{"gfx90a", "", 0.82, 1, "h200", 1, "pytorch-labs/gpt-fast, one die of an MI250X: 0.63"},
+    Reached{"gfx942", "", 0.82, 2, "h200", 0.7, "ROCm/vllm, MI300X: 37 us a layer more at batch 1; vllm#39080: sums in 0.75 of the time"},
 };
 // clang-format on
 

@@ -55,7 +55,7 @@ def arguments_of(row):
     return words
 
 
-def with_groups(rows):
+def in_classes(rows):
     """The rows in their classes, and those of GROUPED of three devices and more once more."""
     for row in rows:
         if row["class"] == "collective in a node" and OTHER_SUMS.search(row["source"]):
@@ -128,7 +128,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     flags = parser.parse_args()
     with open(flags.csv, newline="") as file:
-        rows = [r for r in with_groups(csv.DictReader(file)) if flags.only in (None, r["class"])]
+        rows = [r for r in in_classes(csv.DictReader(file)) if flags.only in (None, r["class"])]
 
     def outcome(row):
         try:

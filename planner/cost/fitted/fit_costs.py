@@ -347,6 +347,11 @@ def holdout(kinds):
     return masks
 
 
+def curve_lines(gpus, pieces):
+    return [f"all_reduce {gpus} {len(pieces)}"] + [
+        f"{start:.0f} {alpha * 1e9:.0f} {1e-6 / beta if beta > 0 else 0:.0f}" for start, alpha, beta in pieces]
+
+
 def write(kinds, reduce, path):
     lines = ["# Costs of GPU kernels, fitted to an H200 by planner/cost/fitted/fit_costs.py: do not edit, run it with --write.",
              "# kind: efficiency of flops and bandwidth, latency in ns; three axes; for each pair of the first two a row of",
@@ -366,10 +371,7 @@ def write(kinds, reduce, path):
                 lines.append(" ".join(str(x) for x in row))
         lines += held_out_lines(name, rows, masks[name])
     for n, (x, t) in reduce.items():
-        pieces = segments(x, t)
-        lines.append(f"all_reduce {n} {len(pieces)}")
-        for start, alpha, beta in pieces:
-            lines.append(f"{start:.0f} {alpha * 1e9:.0f} {1e-6 / beta if beta > 0 else 0:.0f}")
+        lines += curve_lines(n, segments(x, t))
     with open(path, "w") as file:
         file.write("\n".join(lines) + "\n")
     print(f"wrote {path}: {os.path.getsize(path)} bytes")

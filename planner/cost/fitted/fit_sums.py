@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pandas
 
-from fit_costs import all_reduce_time, leave_one_out, percent, segments
+from fit_costs import all_reduce_time, curve_lines, leave_one_out, percent, segments
 
 # Of the catalogue: its name, GB/s of its link (planner/machine/catalogue.cpp), the table.
 DEVICES = [("a100-80", 300, "a100_sxm/comm/vllm/0.14.0"),
@@ -33,9 +33,7 @@ def main():
             pieces = segments(x, t)
             seen = np.array([abs(all_reduce_time(pieces, v) / s - 1) for v, s in zip(x, t)])
             print(f"{device}, {gpus} GPUs: {percent(seen)}; leave-one-out {percent(leave_one_out(x, t))}")
-            lines.append(f"all_reduce {gpus} {len(pieces)}")
-            for start, alpha, beta in pieces:
-                lines.append(f"{start:.0f} {alpha * 1e9:.0f} {1e-6 / beta if beta > 0 else 0:.0f}")
+            lines += curve_lines(gpus, pieces)
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "sums.txt"), "w") as file:
         file.write("\n".join(lines) + "\n")
 

@@ -171,8 +171,7 @@ TEST_CASE("templates that would work for ever are stopped", "[runtime][text]") {
           "{{ (['A' * 4000000] * 9999)|sort|length }}",
           "{{ (['A' * 4000000] * 9999)|unique|list|length }}"}) {
         CAPTURE(source);
-        const ChatTemplate made(source, "test.jinja");
-        const std::string error = user_error([&] { made.render(std::vector<ChatMessage>()); });
+        const std::string error = user_error([&] { rendered(source); });
         CHECK(contains(error, "too much work"));
     }
 }
@@ -196,8 +195,7 @@ TEST_CASE("templates whose values would not fit in memory are stopped", "[runtim
              "{{ ('a ' * 2000000).split()|length }}", "{{ ('a' * 4000000)|list|length }}",
              "{{ strftime_now('%c' * 4000000) }}"}) {
         CAPTURE(source);
-        const ChatTemplate made(source, "test.jinja");
-        const std::string error = user_error([&] { made.render(std::vector<ChatMessage>()); });
+        const std::string error = user_error([&] { rendered(source); });
         CHECK((contains(error, "too much work") || contains(error, "too long") ||
                contains(error, "too many parts")));
     }
