@@ -131,7 +131,15 @@ void HostJob::vote(const std::string& objection) {
         if (!objections[r].empty())
             all += fmt::format("{}{}: {}", all.empty() ? "" : "; ", name(static_cast<int>(r)),
                                objections[r]);
-    if (const std::string said = give(all); !said.empty()) throw UserError("{}", said);
+    const std::string said = give(all);
+    if (said.empty()) return;
+    // Nobody leaves before all have heard it: on the others that would be the run's failure.
+    try {
+        gather("");
+        give("");
+    } catch (const HostError&) {  // a rank has left, so it has heard it
+    }
+    throw UserError("{}", said);
 }
 
 void HostJob::send_payload(int to, int channel, std::span<const std::byte> payload,

@@ -47,6 +47,11 @@ public:
         const std::lock_guard lock(mutex_);
         worlds_[static_cast<size_t>(rank)]->cut = true;
     }
+    // Each message from one rank to another comes only after 200 looks for it.
+    void slow(int from, int to) {
+        const std::lock_guard lock(mutex_);
+        looks_[{from, to}] = 0;
+    }
     // Every further sending of this rank fails with this code.
     void fail_sends(int rank, int error) {
         const std::lock_guard lock(mutex_);
@@ -143,6 +148,8 @@ private:
         for (size_t r = 0; r < w.mpi->hosts_.size() && !*found; ++r) {
             const auto& queue = w.mpi->queues_[{static_cast<int>(r), w.rank, tag}];
             if (queue.empty()) continue;
+            const auto looks = w.mpi->looks_.find({static_cast<int>(r), w.rank});
+            if (looks != w.mpi->looks_.end() && ++looks->second % 200 != 0) continue;
             *found = 1;
             *from = static_cast<int>(r);
             *size = static_cast<int64_t>(queue.front().size());
@@ -156,6 +163,7 @@ private:
     std::vector<std::unique_ptr<cleave_mpi_request>> requests_;
     std::map<Key, std::deque<std::string>> queues_;
     std::map<std::pair<int, int>, std::vector<int64_t>> sent_;
+    std::map<std::pair<int, int>, int> looks_;
 };
 
 }  // namespace cleave::test
