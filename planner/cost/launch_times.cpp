@@ -22,7 +22,7 @@ constexpr double kHostBandwidthShare = 0.85, kHostFlopsShare = 0.5;
 constexpr double kIntegerRate = 2;
 // Of decode passes of 1 to 32 sequences on Zen 4 (README.md): the rate of products in f32 over that
 // of prompts' and of int8 over bf16's; what does not hide of reading or computing, the lesser.
-constexpr double kFewTokensRate = 1.1, kFewIntegersRate = 1.2, kDotsBeside = 0.7,
+constexpr double kFewTokensRate = 1.1, kFewIntegersRate = 1.1, kDotsBeside = 0.7,
                  kTilesBeside = 0.2;
 
 // Prefill on hosts reads a key once for a tile of queries.

@@ -120,8 +120,9 @@ void HostBench::round(const CancelToken* cancel) {
     if (!length_.keep_open) session_.reset();
 }
 
-// A launch takes from its start to its end on each device; an exchange from the last member's
-// start to the last one's end.
+// A launch takes from its start to its end on each device; a collective from the last member's
+// start to the last one's end, a transfer to its receiver's: the sender, whose core the receiver
+// may have taken, ends later, and nothing waits for it.
 void HostBench::take_apart(const runtime::Trace& trace, bool is_prefill) {
     struct Meeting {
         int64_t last_start = 0, last_end = 0;
@@ -150,7 +151,9 @@ void HostBench::take_apart(const runtime::Trace& trace, bool is_prefill) {
         } else if (is_exchange(step)) {
             Meeting& m = meetings[{e.pass, e.step.index()}];
             m.last_start = std::max(m.last_start, e.start_ns);
-            m.last_end = std::max(m.last_end, e.end_ns);
+            if (!step.transfer() ||
+                e.device == phase.values[step.transfer()->destination.index()].device)
+                m.last_end = std::max(m.last_end, e.end_ns);
         }
     }
     for (const auto& [place, m] : meetings)

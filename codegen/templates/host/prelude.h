@@ -177,6 +177,16 @@ CLEAVE_INLINE void store_one(bf16* p, float x) {
     u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     p->bits = static_cast<u16>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 }
+// As store_one, of a vector.
+template <i64 N = kLanes>
+CLEAVE_INLINE void store(bf16* p, FloatN<N> v) {
+    const UintN<N> bits = __builtin_bit_cast(UintN<N>, v);
+    const UintN<N> rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const UintN<N> kept =
+        (bits & 0x7fffffffu) > UintN<N>(0x7f800000u) ? (bits >> 16) | 0x40u : rounded;
+    const HalfBitsN<N> half = __builtin_convertvector(kept, HalfBitsN<N>);
+    __builtin_memcpy(p, &half, sizeof(u16) * N);
+}
 
 // ---- Lanes
 

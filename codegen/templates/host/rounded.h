@@ -89,9 +89,7 @@ CLEAVE_INLINE void round_group(const float* values, u8* codes, float* scale, i32
             __builtin_bit_cast(UintN<kLanes>, load(values + i * kLanes)) & 0x7fffffffu;
         most = bits > most ? bits : most;
     }
-    u32 bits = 0;
-#pragma clang loop unroll(full)
-    for (i64 i = 0; i < kLanes; ++i) bits = most[i] > bits ? most[i] : bits;
+    const u32 bits = __builtin_reduce_max(most);
     const float largest = __builtin_bit_cast(float, bits);
     const bool finite = bits < 0x7f800000u;
     const bool scaled = finite && largest >= kLeastScaled;
@@ -151,22 +149,44 @@ CLEAVE_INLINE void round_to_steps(const float* x, Int8Step* steps) {
     }
 }
 
-CLEAVE_INLINE void round_pair(const float* x, i64 count, u8* to) {
-    bf16 pair[2] = {};
-    for (i64 i = 0; i < count; ++i) store_one(pair + i, x[i]);
-    if constexpr (kUnitElements == 2) {
-        __builtin_memcpy(to, pair, 4);
-    } else {
-        const float swapped[2] = {load_one(pair + 1), load_one(pair)};
-        __builtin_memcpy(to, swapped, 8);
+// x [K] to bf16.
+template <i64 K>
+CLEAVE_INLINE void round_values(const float* x, bf16* to) {
+    constexpr i64 kWhole = K / kLanes * kLanes;
+    for (i64 i = 0; i < kWhole; i += kLanes) store(to + i, load(x + i));
+    for (i64 i = kWhole; i < K; ++i) store_one(to + i, x[i]);
+}
+// To the values that they are in f32; `to` may be x.
+template <i64 K>
+CLEAVE_INLINE void round_values(const float* x, float* to) {
+    constexpr i64 kWhole = K / kLanes * kLanes;
+    bf16 values[kLanes];
+    for (i64 i = 0; i < kWhole; i += kLanes) {
+        store(values, load(x + i));
+        store(to + i, load(values));
+    }
+    for (i64 i = kWhole; i < K; ++i) {
+        store_one(values, x[i]);
+        to[i] = load_one(values);
     }
 }
 
 template <i64 K>
 CLEAVE_INLINE void round_to_bf16(const float* x, u8* row) {
-    constexpr i64 kPairBytes = 8 / kUnitElements;
-    for (i64 k = 0; k + 2 <= K; k += 2) round_pair(x + k, 2, row + k / 2 * kPairBytes);
-    if constexpr (K % 2 > 0) round_pair(x + K - 1, 1, row + K / 2 * kPairBytes);
+    if constexpr (kUnitElements == 2) {
+        bf16* to = reinterpret_cast<bf16*>(row);
+        round_values<K>(x, to);
+        if constexpr (K % 2 > 0) to[K] = {};
+    } else {
+        float* to = reinterpret_cast<float*>(row);
+        round_values<K>(x, to);
+        if constexpr (K % 2 > 0) to[K] = 0;
+        for (i64 i = 0; i < K; i += 2) {
+            const float first = to[i];
+            to[i] = to[i + 1];
+            to[i + 1] = first;
+        }
+    }
 }
 
 template <i64 K, Rounding kRounding>
@@ -432,16 +452,6 @@ constexpr i64 rounded_floats(i64 tokens) {
     return max(kFewTokens<kRounding> * few_row_floats<K, kRounding>() + round_up(K, 16),
                round_up(tokens * rounded_row_bytes<K, kRounding>(), 64) / 4 +
                    strip_floats<K, kRounding>());
-}
-
-// x [K] as the values that it is rounded to; `to` may be x.
-template <i64 K>
-CLEAVE_INLINE void round_values(const float* x, float* to) {
-    for (i64 i = 0; i < K; ++i) {
-        bf16 value;
-        store_one(&value, x[i]);
-        to[i] = load_one(&value);
-    }
 }
 
 template <i64 K, Rounding kRounding, class Norm>
