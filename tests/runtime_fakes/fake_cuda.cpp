@@ -31,9 +31,9 @@ bool is_retained(int device) { return device >= 0 && state().contexts[device] > 
 extern "C" {
 
 CUresult cuInit(unsigned int) {
+    const Call call("cuInit");
     const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     state().queues = queues ? queues : "";
-    Call call("cuInit");
     if (call.code) return call.code;
     return state().visible > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }

@@ -82,6 +82,7 @@ struct GraphExec {
 struct Stream final : WorkQueue {
     explicit Stream(int of_device);
     ~Stream() override;
+    void close();  // ends what waits for it
     uint64_t submit(Work work) override;
     void allow(uint64_t ticket);
     bool is_done(uint64_t ticket);
@@ -95,6 +96,7 @@ struct Stream final : WorkQueue {
     int device;
     std::unique_ptr<Capture> capture;
     std::atomic<bool> hangs{false};  // in a kernel that never ends
+    int waiters = 0;                 // calls that wait for it, by the state's mutex
     std::string last_launch;  // of what was submitted or captured last; empty: something else
 
 private:

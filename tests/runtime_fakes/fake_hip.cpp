@@ -36,9 +36,10 @@ const char* hipGetErrorString(hipError_t error) {
     return error == hipErrorNoDevice ? "no ROCm-capable device is detected" : "unknown error";
 }
 hipError_t hipInit(unsigned int) {
+    const Call call("hipInit");
     const char* queues = std::getenv("GPU_MAX_HW_QUEUES");
     state().queues = queues ? queues : "";
-    if (const Call call("hipInit"); call.code) return call.code;
+    if (call.code) return call.code;
     return state().visible > 0 ? hipSuccess : hipErrorNoDevice;
 }
 hipError_t hipRuntimeGetVersion(int* version) {

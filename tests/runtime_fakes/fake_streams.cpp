@@ -38,13 +38,32 @@ Stream::Stream(int of_device)
 
 // Work that nobody waited for is dropped.
 Stream::~Stream() {
-    {
-        const std::lock_guard lock(mutex_);
-        quit_ = true;
-    }
-    changed_.notify_all();
+    close();
     thread_.join();
 }
+
+void Stream::close() {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+    changed_.notify_all();
+}
+
+namespace {
+
+// Waits for streams without the call's lock; they stay until it has returned.
+template <class Wanted, class Wait>
+void wait_for_streams(Call& call, Wanted&& wanted, Wait&& wait) {
+    std::vector<Stream*> streams;
+    for (Stream* stream : state().streams)
+        if (wanted(*stream)) streams.push_back(stream);
+    for (Stream* stream : streams) ++stream->waiters;
+    call.lock.unlock();
+    for (Stream* stream : streams) wait(*stream);
+    call.lock.lock();
+    for (Stream* stream : streams) --stream->waiters;
+}
+
+}  // namespace
 
 uint64_t Stream::submit(Work work) {
     last_launch.clear();
@@ -172,6 +191,12 @@ int destroy_stream(Call& call, void* handle) {
     if (!stream) return kInvalidHandle;
     if (capturing == stream) capturing = nullptr;
     state().streams.erase(stream);
+    stream->close();
+    while (stream->waiters > 0) {
+        call.lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        call.lock.lock();
+    }
     call.lock.unlock();
     delete stream;
     call.lock.lock();
@@ -185,31 +210,25 @@ int wait_for_stream(Call& call, void* handle) {
         stream->capture->invalid = true;
         return kCaptureUnsupported;
     }
-    call.lock.unlock();
-    stream->wait(stream->last());
-    call.lock.lock();
-    return state().fault_of(stream->device);
+    const int device = stream->device;
+    wait_for_streams(
+        call, [&](const Stream& s) { return &s == stream; }, [](Stream& s) { s.wait(s.last()); });
+    return state().fault_of(device);
 }
 
 void settle(Call& call, const std::set<int>& devices) {
-    std::vector<Stream*> streams;
-    for (Stream* stream : state().streams)
-        if (devices.count(stream->device)) streams.push_back(stream);
-    call.lock.unlock();
     size_t in_vain = 0;
-    for (Stream* stream : streams) in_vain += !stream->settles();
-    call.lock.lock();
+    wait_for_streams(
+        call, [&](const Stream& s) { return devices.count(s.device) > 0; },
+        [&](Stream& s) { in_vain += !s.settles(); });
     if (in_vain > 0) ++state().calls["waits for ever"];
 }
 
 int wait_for_device(Call& call, int device) {
-    std::vector<Stream*> streams;
-    for (Stream* stream : state().streams)
-        if (stream->device == device) streams.push_back(stream);
     ++state().waiting;
-    call.lock.unlock();
-    for (Stream* stream : streams) stream->wait(stream->last());
-    call.lock.lock();
+    wait_for_streams(
+        call, [&](const Stream& s) { return s.device == device; },
+        [](Stream& s) { s.wait(s.last()); });
     --state().waiting;
     return state().fault_of(device);
 }

@@ -45,8 +45,8 @@ TEST_CASE("filters that leave one token give the greedy text, and a banned token
     CHECK(json_of({"--temperature", "1", "--top-k", "1"})["token_ids"] == greedy);
     CHECK(json_of({"--temperature", "1", "--min-p", "1", "--seed", "5"})["token_ids"] == greedy);
     const auto first = greedy[0].get<int>();
-    for (const auto& id : json_of({"--logit-bias", fmt::format("{}=-100", first)})["token_ids"])
-        CHECK(id != first);
+    const auto others = json_of({"--logit-bias", fmt::format("{}=-100", first)})["token_ids"];
+    for (const auto& id : others) CHECK(id != first);
     const auto same = json_of({"--logit-bias", "5=100"})["token_ids"];
     for (const auto& id : same) CHECK(id == 5);
     const auto varied = json_of({"--logit-bias", "5=40", "--logit-bias", "6=39.5",

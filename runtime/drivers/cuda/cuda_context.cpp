@@ -2,6 +2,7 @@
 #include "runtime/drivers/cuda/cuda_context.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace cleave::runtime {
@@ -369,7 +370,8 @@ private:
     CUmemoryPool pool_ = nullptr;
     // Whether launches may overlap, and whether the last thing on the stream is one that waits
     // itself for those before it.
-    bool overlap_ = false, behind_one_that_waits_ = false;
+    bool overlap_ = false;
+    std::atomic<bool> behind_one_that_waits_{false};  // an abort is of another thread
     uint64_t overlapped_ = 0;
 };
 
