@@ -34,7 +34,7 @@ sanitize() { # sanitize address|thread|turn [CTEST ARGUMENT...]
         thread)
             build=$root/build-thread-sanitize
             flags='-fsanitize=thread'
-            export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+            export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions='$root/tests/thread_suppressions'"
             ;;
         *) die "--sanitize takes address (with undefined behaviour), thread or turn, not '$kind'" ;;
     esac
