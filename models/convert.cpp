@@ -253,6 +253,7 @@ std::string write_converted(const std::string& folder, const ConvertOptions& opt
     if (options.output.empty() && fs::exists(output, error))
         throw UserError("{}: the folder has an ONNX file already; name another one ($output)",
                         output.string());
+    error.clear();
     if (!target.empty()) fs::create_directories(target, error);
     if (error)
         throw UserError("{}: the folder cannot be made: {}", target.string(), error.message());

@@ -305,8 +305,17 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
     check_replicas(machine, given, options);
     const bool many = options.replicas != 1 || options.most_users || options.max_ttft_ns > 0 ||
                       options.max_tpot_ns > 0 || row_of(options.objective).fewest_for_load;
+    const bool fills = given.kv_tokens == Workload::kAllThatIsLeft;
+    const bool serves = row_of(options.objective).serves;
+    if (serves && given.kv_tokens > 0)
+        throw UserError(
+            "$kv_tokens {}: a plan for many users has keys and values for a whole context of each; "
+            "leave it out, or give $kv_tokens auto for all that is left",
+            given.kv_tokens);
+    Workload asked = given;
+    if (serves) asked.kv_tokens = 0;
     const auto plan_many = [&](const Machine& on, bool must) {
-        return plan_replicas(model, on, given, options, must, pass, control.enumerate);
+        return plan_replicas(model, on, asked, options, must, pass, control.enumerate);
     };
     std::optional<Fleet> fleet;
     if (row_of(options.objective).fewest_for_load)
@@ -315,13 +324,17 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
     Plan plan =
         fleet  ? std::move(fleet->plan)
         : many ? *plan_many(machine, true)
-               : plan_replica(model, machine, given, options, true, pass, control.enumerate)->plan;
+               : plan_replica(model, machine, asked, options, true, pass, control.enumerate)->plan;
     if (control.shapes_beside && (options.tensor_parallel > 0 || options.pipeline_stages > 0))
         pass("shapes_beside", plan, [&] { shapes_beside(analysis, plan); });
-    if (given.kv_tokens == Workload::kAllThatIsLeft)
+    if (fills)
         pass("fill_kv_pool", plan, [&] {
-            fill_kv_pool(plan);
-            for (Plan& other : plan.others) fill_kv_pool(other);
+            const auto fill = [&](Plan& one) {
+                one.workload.kv_tokens = given.kv_tokens;
+                fill_kv_pool(one);
+            };
+            fill(plan);
+            for (Plan& other : plan.others) fill(other);
         });
     pass("lower_bound", plan, [&] {
         Workload workload = plan.workload;

@@ -152,8 +152,16 @@ std::string read_own(int folder, const std::string& name) {
 // The folder, opened, where it is the user's own; nothing otherwise, with the reason in `why`.
 Descriptor open_own(const fs::path& folder, std::string& why) {
     Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    struct stat status{};
-    if (!opened || ::fstat(opened.get(), &status) != 0) {
+    struct stat status{}, above{};
+    const fs::path parent = fs::absolute(folder).parent_path();
+    if (::stat(parent.c_str(), &above) == 0 && !is_own(above) && (above.st_mode & S_ISVTX) == 0) {
+        why = fmt::format(
+            "{} is {}: others could put another folder in the place of {}; chmod go-w it, or name "
+            "another folder by XDG_CACHE_HOME",
+            parent.string(),
+            (above.st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "writable by others" : "another user's",
+            folder.filename().string());
+    } else if (!opened || ::fstat(opened.get(), &status) != 0) {
         why = fmt::format("{}: {}", folder.string(),
                           std::error_code(errno, std::generic_category()).message());
     } else if (!is_own(status)) {

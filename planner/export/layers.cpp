@@ -2,9 +2,12 @@
 #include "planner/export/layers.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -80,7 +83,30 @@ std::vector<int> whole_layers_per_stage(const Plan& plan, const std::string& too
     return count;
 }
 
+namespace {
+
+// UserError where two GPUs of a host, of whatever replicas, have one number.
+void distinct_numbers(const Plan& plan, const std::string& tool) {
+    const std::set<std::string> used = used_device_names(plan);
+    std::map<std::tuple<const VendorFacts*, std::string, int>, std::string> taken;
+    for (int64_t r = 0; r < plan.num_replicas(); ++r)
+        for (const DeviceInfo& device : replica_machine(plan, r).devices) {
+            if (is_cpu(device) || !used.count(device.name)) continue;
+            const auto at =
+                taken.try_emplace({gpu_vendor(device), device.host, device.index}, device.name)
+                    .first;
+            if (at->second != device.name)
+                throw UserError(
+                    "{}: {} and {} are both number {}, and {} knows GPUs by their number; give "
+                    "each the one that it has, as in sim:rtx4090[0],sim:h100[1]",
+                    tool, at->second, device.name, device.index, tool);
+        }
+}
+
+}  // namespace
+
 std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string& tool) {
+    distinct_numbers(plan, tool);
     std::vector<DeviceId> devices;
     std::set<std::string> hosts;
     for (const Stage& stage : plan.stages)
@@ -91,15 +117,6 @@ std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string
                     "{}: {} has several stages, and {} gives each device one; plan without virtual "
                     "stages: $objective latency, or $pipeline_stages {}",
                     tool, device.name, tool, plan.machine.devices.size());
-            for (DeviceId other : devices) {
-                const DeviceInfo& o = plan.machine.device(other);
-                if (gpu_vendor(o) == gpu_vendor(device) && !is_cpu(o) && !is_cpu(device) &&
-                    o.index == device.index)
-                    throw UserError(
-                        "{}: {} and {} are both number {}, and {} knows GPUs by their number; give "
-                        "each the one that it has, as in sim:rtx4090[0],sim:h100[1]",
-                        tool, o.name, device.name, device.index, tool);
-            }
             devices.push_back(d);
             hosts.insert(device.host);
         }

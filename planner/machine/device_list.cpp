@@ -199,7 +199,12 @@ void append_device(std::vector<DeviceSpec>& specs, DeviceSpec spec, const Entry&
             throw UserError(
                 "$devices: '{}': a server has one device at least; write for example {}/4",
                 entry.text, entry.text.substr(0, entry.text.find('/')));
-        spec.text = base + host;
+        if (!entry.machine.empty())
+            throw UserError(
+                "$devices: '{}': servers of so many devices have hosts of their own; give a size "
+                "or a host, as in sim:h100[0-15]/8 or sim:h100[0-7]@a,sim:h100[0-7]@b",
+                entry.text);
+        spec.text = base;
         specs.push_back(spec);
         return;
     }

@@ -171,6 +171,11 @@ void PhaseWalk::check_launch(const Compute& c, int64_t tokens) {
              c.tile.shared_bytes, c.tile.threads, device_name(c.device),
              limits.shared_memory_per_block, limits.max_threads_per_block);
     if (limits.has_warps()) {
+        if (c.tile.threads < 0 || c.tile.threads % limits.warp_width != 0)
+            fail("tile-loop", "a block has {} threads, and warps of {} have {}", c.tile.threads,
+                 device_name(c.device), limits.warp_width);
+        if (is_product(c) && (c.tile.tokens < 1 || c.tile.rows < 1 || c.tile.threads < 1))
+            fail("tile-loop", "its tile divides its work by nothing");
         const std::array<int64_t, 3> grid = least_grid(plan_, c, tokens);
         for (size_t axis = 0; axis < grid.size(); ++axis)
             if (grid[axis] > limits.max_grid[axis])

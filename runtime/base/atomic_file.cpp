@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <random>
 #include <streambuf>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -91,8 +92,10 @@ private:
 
 AtomicFile::AtomicFile(const std::filesystem::path& path, mode_t mode, int folder)
     : folder_(folder), path_(path.string()) {
-    struct stat found{};
+    struct stat found{}, replaced{};
     const bool special = ::fstatat(folder_, path_.c_str(), &found, 0) == 0 && is_special(found);
+    const bool replaces = ::fstatat(folder_, path_.c_str(), &replaced, AT_SYMLINK_NOFOLLOW) == 0 &&
+                          S_ISREG(replaced.st_mode) && replaced.st_uid == ::geteuid();
     if (special) {
         if (Descriptor file = open_special(folder_, path_, error_))
             buffer_ = std::make_unique<Buffer>(std::move(file));
@@ -102,10 +105,13 @@ AtomicFile::AtomicFile(const std::filesystem::path& path, mode_t mode, int folde
         temporary_ = fmt::format("{}.{:08x}{:08x}.tmp", path_, random(), random());
         Descriptor file(::openat(folder_, temporary_.c_str(),
                                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
-        if (file)
+        if (file) {
+            // What takes a file's place has its permissions, where the system allows it.
+            if (replaces) std::ignore = ::fchmod(file.get(), replaced.st_mode & 0777);
             buffer_ = std::make_unique<Buffer>(std::move(file));
-        else
+        } else {
             error_ = last_error();
+        }
         if (error_ != std::errc::file_exists) break;
     }
     if (buffer_)

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <span>
@@ -275,6 +276,8 @@ std::string GgufFile::architecture() const {
 }
 
 bool is_gguf(const std::string& path) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) return false;  // a pipe would wait
     std::string begins(kMagic.size(), '\0');
     std::ifstream(path, std::ios::binary).read(begins.data(), std::ssize(begins));
     return begins == kMagic;

@@ -50,28 +50,69 @@ std::string plain_words(std::string text) {
     return where + ": no JSON: " + text;
 }
 
-// `most_names` of an object: ordered ones are searched from their beginning.
+// Refuses what is too deep or too much, before anything is kept of it. (The library's callbacks
+// while it parses would look through all of a list for each object in it.)
+class Limits final : public nlohmann::json_sax<Json> {
+public:
+    // `most_names` of an object: ordered ones are searched from their beginning.
+    Limits(const std::string& origin, size_t most_names)
+        : origin_(origin), most_names_(most_names) {}
+
+    bool null() override { return value(); }
+    bool boolean(bool) override { return value(); }
+    bool number_integer(number_integer_t) override { return value(); }
+    bool number_unsigned(number_unsigned_t) override { return value(); }
+    bool number_float(number_float_t, const string_t&) override { return value(); }
+    bool string(string_t&) override { return value(); }
+    bool binary(binary_t&) override { return value(); }
+    bool start_object(size_t) override { return open(); }
+    bool start_array(size_t) override { return open(); }
+    bool end_object() override { return close(); }
+    bool end_array() override { return close(); }
+    bool key(string_t& name) override {
+        if (++names_[depth_] > most_names_)
+            throw UserError("{}: an object of more than {} names", origin_, most_names_);
+        if (depth_ == 1 && !outermost_.insert(name).second)
+            throw UserError("{}: the name \"{}\" is there twice", origin_, name);
+        return true;
+    }
+    // What is no JSON is told by the parsing.
+    bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
+        return false;
+    }
+
+private:
+    bool value() {
+        if (++values_ > kMostJsonValues)
+            throw UserError("{}: more than {} values", origin_, kMostJsonValues);
+        return true;
+    }
+    bool open() {
+        if (++depth_ > kMostJsonDepth)
+            throw UserError("{}: values are more than {} levels inside each other", origin_,
+                            kMostJsonDepth);
+        names_[depth_] = 0;
+        return value();
+    }
+    bool close() {
+        --depth_;
+        return true;
+    }
+
+    const std::string& origin_;
+    const size_t most_names_;
+    size_t depth_ = 0, values_ = 0;
+    std::array<size_t, kMostJsonDepth + 1> names_{};  // in the object open at each depth
+    std::unordered_set<std::string> outermost_;
+};
+
 template <class AnyJson>
 AnyJson parse(std::string_view text, const std::string& origin, std::string_view fix,
               size_t most_names) {
-    std::unordered_set<std::string> names;
-    std::array<size_t, kMostJsonDepth + 2> count{};  // of names in the object open at each depth
-    const auto check = [&](int depth, typename AnyJson::parse_event_t event, const AnyJson& value) {
-        if (depth > kMostJsonDepth)
-            throw UserError("{}: values are more than {} levels inside each other", origin,
-                            kMostJsonDepth);
-        const auto level = static_cast<size_t>(depth);
-        if (event == AnyJson::parse_event_t::object_start) count[level + 1] = 0;
-        if (event == AnyJson::parse_event_t::key && ++count[level] > most_names)
-            throw UserError("{}: an object of more than {} names", origin, most_names);
-        if (event == AnyJson::parse_event_t::key && depth == 1 &&
-            !names.insert(value.template get<std::string>()).second)
-            throw UserError("{}: the name \"{}\" is there twice", origin,
-                            value.template get<std::string>());
-        return true;
-    };
+    Limits limits(origin, most_names);
+    Json::sax_parse(text.begin(), text.end(), &limits);
     try {
-        return AnyJson::parse(text.begin(), text.end(), check);
+        return AnyJson::parse(text.begin(), text.end());
     } catch (const typename AnyJson::exception& error) {
         throw UserError("{}: {}{}{}", origin, plain_words(error.what()), fix.empty() ? "" : "; ",
                         fix);

@@ -13,7 +13,8 @@
 namespace cleave {
 
 inline constexpr int64_t kMostJsonBytes = int64_t{256} << 20;
-inline constexpr int kMostJsonDepth = 64;
+inline constexpr size_t kMostJsonDepth = 64;
+inline constexpr size_t kMostJsonValues = size_t{8} << 20;
 
 // The whole file. UserError with the path and the reason: absent, a folder, a pipe or a device,
 // more than `most_bytes`, not readable.
@@ -21,8 +22,9 @@ std::string read_regular_file(const std::filesystem::path& path,
                               int64_t most_bytes = kMostJsonBytes);
 
 // UserError "ORIGIN: line 3, column 5: no JSON: unexpected '}'; expected string literal"; also for
-// numbers that no double holds, for values more than kMostJsonDepth inside each other, and for a
-// name that the outermost object has twice. `fix` follows where it is no JSON.
+// numbers that no double holds, for values more than kMostJsonDepth inside each other, for more
+// than kMostJsonValues, and for a name that the outermost object has twice. Takes time by the
+// text's length. `fix` follows where it is no JSON.
 nlohmann::json parse_json(std::string_view text, const std::string& origin,
                           std::string_view fix = {});
 

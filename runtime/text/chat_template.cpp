@@ -21,6 +21,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// More than the longest contexts that there are.
+constexpr size_t kMostRendered = size_t{16} << 20;
+
 std::string local_time(const std::string& format) {
     const std::time_t now = std::time(nullptr);
     std::tm parts{};
@@ -98,7 +101,13 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& messages,
         for (const auto& [name, value] : options.variables.items())
             set(name, jinja::Value::from_json(value));
         const jinja::Budget budget;
-        return jinja::Evaluator().render(*body_, std::move(variables));
+        std::string text = jinja::Evaluator().render(*body_, std::move(variables));
+        if (text.size() > kMostRendered)
+            throw UserError(
+                "{}: the chat template makes {} bytes of the messages, at most {} are "
+                "tokenised",
+                name_, text.size(), kMostRendered);
+        return text;
     });
 }
 

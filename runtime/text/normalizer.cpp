@@ -16,6 +16,8 @@ namespace cleave::runtime {
 
 namespace {
 
+constexpr size_t kMostNormalBytes = size_t{64} << 20;
+
 Normalizer build_prepend(const JsonView& json) {
     return [prefix = json.at("prepend").as_string()](std::string& text) {
         if (!text.empty()) text.insert(0, prefix);
@@ -27,7 +29,7 @@ Normalizer build_replace(const JsonView& json) {
     const std::string content = json.at("content").as_string();
     if (pattern.has("String")) {
         return [from = pattern.at("String").as_string(), content](std::string& text) {
-            replace_all(text, from, content);
+            replace_all(text, from, content, kMostNormalBytes);
         };
     }
     const Regex regex(pattern.at("Regex").as_string(), pattern.where());
@@ -37,6 +39,9 @@ Normalizer build_replace(const JsonView& json) {
         for (const TextRange match : regex.find_all(text)) {
             out.append(text, at, match.begin - at).append(content);
             at = match.end;
+            if (out.size() > kMostNormalBytes)
+                throw UserError("the tokenizer's replacements make more than {} bytes of a text",
+                                kMostNormalBytes);
         }
         text = out.append(text, at);
     };

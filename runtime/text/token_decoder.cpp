@@ -101,13 +101,16 @@ void add_byte_fallback(TokenDecoder& decoder) {
 
 }  // namespace
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
+void replace_all(std::string& text, std::string_view from, std::string_view to, size_t most_bytes) {
     if (from.empty()) return;
     std::string out;
     size_t at = 0;
     for (size_t hit = text.find(from); hit != std::string::npos; hit = text.find(from, at)) {
         out.append(text, at, hit - at).append(to);
         at = hit + from.size();
+        if (out.size() > most_bytes)
+            throw UserError("the tokenizer's replacements make more than {} bytes of a text",
+                            most_bytes);
     }
     if (at == 0) return;
     text = out.append(text, at);

@@ -15,6 +15,9 @@
 
 namespace cleave::runtime {
 
+// Of what a decoder makes of a token.
+inline constexpr size_t kMostTokenBytes = size_t{64} << 10;
+
 struct TokenDecoder {
     std::vector<std::function<void(std::string& token)>> steps;
     std::string separator;   // written between tokens
@@ -32,6 +35,8 @@ TokenDecoder read_token_decoder(const JsonView& json);
 int byte_of_token(std::string_view token);
 
 // Replaces each occurrence of `from`.
-void replace_all(std::string& text, std::string_view from, std::string_view to);
+// UserError where that makes more than `most_bytes`.
+void replace_all(std::string& text, std::string_view from, std::string_view to,
+                 size_t most_bytes = kMostTokenBytes);
 
 }  // namespace cleave::runtime

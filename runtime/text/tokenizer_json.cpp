@@ -125,6 +125,8 @@ bool contains_type(const JsonView& json, const std::string& type, const char* li
     return false;
 }
 
+constexpr size_t kMostTemplateTokens = 4096;
+
 void read_template(const JsonView& json, TokenizerParts& parts) {
     const JsonView single = json.at("single");
     bool after_text = false;
@@ -139,6 +141,8 @@ void read_template(const JsonView& json, TokenizerParts& parts) {
         const JsonView ids = json.at("special_tokens").at(name.c_str()).at("ids");
         for (size_t k = 0; k < ids.size(); ++k) {
             (after_text ? parts.suffix : parts.prefix).push_back(ids.at(k).as_token_id());
+            if (parts.prefix.size() + parts.suffix.size() > kMostTemplateTokens)
+                part.fail(fmt::format("a template of more than {} tokens", kMostTemplateTokens));
         }
     }
 }

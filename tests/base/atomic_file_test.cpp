@@ -86,6 +86,11 @@ TEST_CASE("an atomic file's temporary has a name of its own, and the mode that w
     struct stat status{};
     REQUIRE(::stat((folder.path() / "plan").c_str(), &status) == 0);
     CHECK((status.st_mode & 0777) == 0600);
+    // What takes a file's place has its mode.
+    AtomicFile again(folder.path() / "plan", 0644);
+    REQUIRE(!again.commit());
+    REQUIRE(::stat((folder.path() / "plan").c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
 }
 
 TEST_CASE("an atomic file replaces a link, not what it leads to", "[base]") {

@@ -30,10 +30,24 @@ TEST_CASE("JSON has a depth that recursion bears", "[base]") {
         return std::string(static_cast<size_t>(depth), '[') +
                std::string(static_cast<size_t>(depth), ']');
     };
-    CHECK_NOTHROW(parse_json(nested(kMostJsonDepth), "x.json"));
-    for (const int depth : {kMostJsonDepth + 2, 1'000'000})
+    const int most = static_cast<int>(kMostJsonDepth);
+    CHECK_NOTHROW(parse_json(nested(most), "x.json"));
+    for (const int depth : {most + 1, 1'000'000})
         CHECK_THAT(test::user_error([&] { parse_json(nested(depth), "x.json"); }),
                    Contains("x.json: values are more than 64 levels inside each other"));
+}
+
+TEST_CASE("JSON takes time by its length, and has so many values at most", "[base]") {
+    const auto list_of = [](size_t count, const std::string& value) {
+        std::string text = "[";
+        for (size_t i = 0; i < count; ++i) text += value + ",";
+        text.back() = ']';
+        return text;
+    };
+    // Minutes where each object looks at all that are before it.
+    CHECK(parse_json(list_of(1'000'000, "{}"), "x.json").size() == 1'000'000);
+    CHECK_THAT(test::user_error([&] { parse_json(list_of(kMostJsonValues, "0"), "x.json"); }),
+               Contains("x.json: more than 8388608 values"));
 }
 
 TEST_CASE("ordered JSON keeps the order of names, and has so many in an object at most", "[base]") {

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 
-VALUES = {"LIST": "host[0-3],sim:h100[0-31]/4@a", "N": "16", "AXIS": "batch=1,16,64k"}
+VALUES = {"LIST": "host[0-3],sim:h100[0-31]/4", "N": "16", "AXIS": "batch=1,16,64k"}
 
 
 def printed(*words):
@@ -29,7 +29,7 @@ def main():
             (folder / f"{command}{option}").write_text("\n".join(words))
     for name, words in {
             "devices": "plan\nmodel\n--devices\n"
-                       "cuda[0]/0-3,hip:gfx90a[0-7],sim:h100[0-31]/4@b,host[0]",
+                       "cuda[0]/0-3,hip:gfx90a[0-7],sim:h100[0-31]/4,host[0]",
             "sweep": "plan\nllama-2-7b\n--sweep\nbatch=1,16,64k\n--sweep\n"
                      "devices=host[0],host[0-1]",
             "pin": "plan\nmodel\n--pin\nlayers.0-15=cuda[0]\n--price\nh100=2.5",

@@ -17,6 +17,7 @@
 #include "tests/support/test.h"
 #include "tools/cli/logit_check.h"
 #include "tools/cli/progress_text.h"
+#include "tools/cli/terminal.h"
 
 using namespace cleave;
 using namespace cleave::test;
@@ -56,6 +57,20 @@ void expect_refused(const std::vector<std::string>& arguments,
 }
 
 }  // namespace
+
+TEST_CASE("characters that steer a terminal are shown by their bytes", "[tools]") {
+    using cleave::tools::printable;
+    CHECK(printable("a\x1b[2J\x07\r", false) == "a\\x1b[2J\\x07\\x0d");
+    CHECK(printable("a\xc2\x9b"
+                    "2J",
+                    false) == "a\\xc2\\x9b2J");  // U+009B begins sequences, too
+    // U+202E and U+2066 turn the direction of what follows.
+    CHECK(printable("\xe2\x80\xae"
+                    "b \xe2\x81\xa6",
+                    false) == "\\xe2\\x80\\xaeb \\xe2\\x81\\xa6");
+    const std::string kept = "\xc2\xa0\xe2\x80\x94 na\xc3\xafve \xe6\x96\x87";
+    CHECK(printable(kept, false) == kept);
+}
 
 TEST_CASE("every command's help shows a worked example", "[tools]") {
     for (const char* command :

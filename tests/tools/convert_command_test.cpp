@@ -105,6 +105,13 @@ TEST_CASE("what is converted elsewhere has the folder's own weights, as links, a
     std::ofstream(target / "tokenizer.json") << "mine\n";
     CHECK(run_cleave({"convert", source.string(), "-o", target.string()}).exit_code == 1);
     CHECK(read_file(target / "tokenizer.json") == "mine\n");
+    // A file of the working folder has no folder in its name.
+    const CommandResult here = run_program(
+        {"sh", "-c", "mkdir \"$1\" && cd \"$1\" && exec \"$2\" convert \"$3\" -o m.onnx", "sh",
+         folder.path() / "here", CLEAVE_BINARY, source.string()});
+    INFO(here.error);
+    CHECK(here.exit_code == 0);
+    CHECK(fs::exists(folder.path() / "here" / "m.onnx"));
 }
 
 TEST_CASE("weights that are there are used, and nobody is sent to random ones without that word",

@@ -125,6 +125,23 @@ TEST_CASE("replicas of two makes have the tokens of one device, in a batch and s
     CHECK_THAT(read_file(exported + "/serve.sh"), Contains("'--port' '8082'"));
 }
 
+TEST_CASE("servers of unequal replicas have GPUs of their own, or are refused", "[tools]") {
+    const TemporaryFolder folder;
+    const std::string plan = folder.path() / "v.plan", exported = folder.path() / "llama";
+    const auto made_for = [&](const std::string& devices) {
+        REQUIRE(run_cleave({"plan", "llama-3-8b", "--devices", devices, "--objective", "throughput",
+                            "--concurrency", "200", "-o", plan})
+                    .exit_code == 0);
+    };
+    made_for("sim:h100[0-3],sim:l40s[0-3]");
+    CHECK_THAT(refused_flags({"export", plan, "--format", "llama.cpp", "-o", exported}),
+               Contains("sim:h100[0] and sim:l40s[0] are both number 0"));
+    made_for("sim:h100[0-3],sim:l40s[4-7]");
+    REQUIRE(run_cleave({"export", plan, "--format", "llama.cpp", "-o", exported}).exit_code == 0);
+    const std::string script = read_file(exported + "/serve.sh");
+    CHECK_THAT(script, Contains("CUDA0,CUDA1,CUDA2,CUDA3") && Contains("CUDA4,CUDA5,CUDA6,CUDA7"));
+}
+
 TEST_CASE("the JSON of a plan for many users has what the objective is about", "[tools]") {
     const Json plan =
         json_output({"plan", "llama-3-8b", "--devices", "sim:h100[0-3]", "--objective",

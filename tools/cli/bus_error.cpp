@@ -57,7 +57,8 @@ bool write_file_at(uintptr_t address) {
         length = 0;
         if (const char* file = file_of(line, address)) {
             write_error("cleave: ");
-            write_error(file);
+            for (const char* at = file; *at; ++at)
+                write_error(static_cast<unsigned char>(*at) < 0x20 || *at == 0x7f ? "?" : at, 1);
             return true;
         }
     }

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <system_error>
+#include <vector>
 
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
@@ -31,7 +32,13 @@ std::string read_text_file(const std::string& flag, const std::string& path) {
     errno = 0;
     std::ifstream file(path, std::ios::binary);
     std::ostringstream text;
-    if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+    constexpr size_t kMost = size_t{256} << 20;
+    std::vector<char> part(size_t{1} << 16);
+    for (size_t bytes = 0; file.read(part.data(), std::ssize(part)), file.gcount() > 0;) {
+        text.write(part.data(), file.gcount());
+        if ((bytes += static_cast<size_t>(file.gcount())) > kMost)
+            throw UserError("{} {}: a text of more than {} bytes", flag, path, kMost);
+    }
     if (!file.is_open() || file.bad() || text.bad())
         throw UserError("{} {}: cannot be read: {}", flag, path,
                         errno != 0 ? std::strerror(errno) : "reading failed");

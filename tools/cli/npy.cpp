@@ -5,12 +5,12 @@
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <limits>
 
 #include <fmt/ranges.h>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/json_file.h"
 #include "tools/cli/files.h"
 
 namespace cleave::tools {
@@ -30,11 +30,7 @@ constexpr std::array kTypes{
 constexpr std::string_view kMagic{"\x93NUMPY", 6};
 
 std::string read_all(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream text;
-    text << file.rdbuf();
-    if (!file) throw UserError("{}: no such file, or it cannot be read", path);
-    return text.str();
+    return read_regular_file(path, std::numeric_limits<int64_t>::max());
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {

@@ -53,6 +53,22 @@ int prose_width() {
     return width > 0 ? std::max(60, width) : 120;
 }
 
+namespace {
+
+// Bytes of a control character beyond ASCII (U+0080 to U+009F), or of one that turns the direction
+// of text (U+202A to U+202E, U+2066 to U+2069), at the beginning; 0: none.
+size_t steering_bytes(std::string_view text) {
+    const auto at = [&](size_t i) {
+        return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+    };
+    if (at(0) == 0xc2 && at(1) >= 0x80 && at(1) <= 0x9f) return 2;
+    const bool embeds = at(1) == 0x80 && at(2) >= 0xaa && at(2) <= 0xae;
+    const bool isolates = at(1) == 0x81 && at(2) >= 0xa6 && at(2) <= 0xa9;
+    return at(0) == 0xe2 && (embeds || isolates) ? 3 : 0;
+}
+
+}  // namespace
+
 std::string printable(std::string_view text, bool may_color, size_t longest_word) {
     constexpr std::string_view kSequences[] = {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m"};
     std::string out;
@@ -67,6 +83,11 @@ std::string printable(std::string_view text, bool may_color, size_t longest_word
             if (sequence != std::end(kSequences)) {
                 out += *sequence;
                 at += sequence->size();
+                continue;
+            }
+            if (const size_t bytes = steering_bytes(text.substr(at)); bytes > 0) {
+                for (const size_t end = at + bytes; at < end; ++at)
+                    out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at]));
                 continue;
             }
             const auto c = static_cast<unsigned char>(text[at++]);

@@ -75,6 +75,12 @@ TEST_CASE("a folder that others may write is no cache, and the reason is told", 
     }
     REQUIRE(::chmod(kernels.c_str(), 0755) == 0);
     CHECK(ObjectCache(kernels.string()).find("key", "k"));
+    // Who may write the folder above could put another one, or a link, in its place.
+    REQUIRE(::chmod(folder.path().c_str(), 0777) == 0);
+    CHECK_THAT(why_not_cached(kernels.string()), Catch::Contains("in the place of kernels"));
+    CHECK_FALSE(ObjectCache(kernels.string()).find("key", "k"));
+    REQUIRE(::chmod(folder.path().c_str(), 01777) == 0);  // its own entries alone
+    CHECK(ObjectCache(kernels.string()).find("key", "k"));
     if (::geteuid() != 0) return;
     REQUIRE(::chown(kernels.c_str(), 65534, 65534) == 0);
     const ObjectCache theirs(kernels.string());

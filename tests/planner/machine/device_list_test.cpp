@@ -147,6 +147,9 @@ TEST_CASE("nodes of catalogue devices are joined by a fabric that is named or th
                Contains("$fabric token-ring: no such network; known are ib400"));
     CHECK_THAT(test::user_error([&] { machine("sim:h100[0-7]/0"); }),
                Contains("one device at least"));
+    CHECK_THAT(
+        test::user_error([&] { machine("sim:h100[0-15]/8@a"); }),
+        Contains("'sim:h100[0-15]/8@a': servers of so many devices have hosts of their own"));
 }
 
 TEST_CASE("the two dies of an MI250X have a faster link, and share their card's network adapter",

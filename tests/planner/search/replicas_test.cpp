@@ -196,6 +196,24 @@ TEST_CASE("without a number of users there are as many as the named device has K
     CHECK_THAT(text, Contains("has KV for no more"));
 }
 
+TEST_CASE("many users have whole contexts, whatever pool is asked for", "[planner]") {
+    const Graph graph = graph_named("llama-3-8b");
+    const Machine machine = machine_of("sim:h100[0-1]");
+    for (const PlanOptions& options :
+         {PlanOptions{.objective = Objective::kThroughput, .replicas = 0, .most_users = true},
+          PlanOptions{.objective = Objective::kThroughput, .replicas = 1}}) {
+        CHECK_THAT(user_error([&] {
+                       make_plan(graph, machine, {.batch = 8, .kv_tokens = 100'000}, options);
+                   }),
+                   Contains("$kv_tokens 100000: a plan for many users"));
+        const Plan plan =
+            make_plan(graph, machine, {.batch = 8, .kv_tokens = Workload::kAllThatIsLeft}, options);
+        CHECK(whole_sequences(plan) >= plan.workload.batch);
+        CHECK(plan.prediction.serving.users == plan.num_replicas() * plan.workload.batch);
+        CHECK(plan.kv_pool.num_blocks == kv_bound(plan)->num_blocks);
+    }
+}
+
 TEST_CASE(
     "limits of the first and of further tokens are kept, and looser ones give no fewer tokens",
     "[planner]") {

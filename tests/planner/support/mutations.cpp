@@ -592,8 +592,8 @@ std::vector<Mutation> all_mutations() {
     return joined({step_mutations(), operand_mutations(), result_mutations(), weight_mutations(),
                    weight_list_mutations(), cache_mutations(), pool_mutations(),
                    contribution_mutations(), group_mutations(), transfer_mutations(),
-                   limit_mutations(), loop_mutations(), narrow_tile_mutations(), buffer_mutations(),
-                   account_mutations(), whole_mutations(), number_mutations()});
+                   limit_mutations(), loop_mutations(), narrow_tile_mutations(), tile_mutations(),
+                   buffer_mutations(), account_mutations(), whole_mutations(), number_mutations()});
 }
 
 }  // namespace cleave::test

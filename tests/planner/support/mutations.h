@@ -31,6 +31,7 @@ std::vector<Mutation> transfer_mutations();
 std::vector<Mutation> loop_mutations();
 std::vector<Mutation> limit_mutations();
 std::vector<Mutation> narrow_tile_mutations();
+std::vector<Mutation> tile_mutations();
 std::vector<Mutation> buffer_mutations();
 std::vector<Mutation> account_mutations();
 std::vector<Mutation> whole_mutations();

@@ -479,6 +479,11 @@ std::vector<Mutation> narrow_tile_mutations() {
              c->tile.shared_bytes = 64;
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> tile_mutations() {
+    return {
         {"a host's tile has more tokens than its scratch holds", "scratch-size",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kLinear);
@@ -490,6 +495,18 @@ std::vector<Mutation> narrow_tile_mutations() {
              Compute* c = find_kernel(p.decode, KernelKind::kLinear);
              c->tile.rows = 0;
              return !p.machine.device(c->device).limits.has_warps();
+         }},
+        {"a block's threads are no whole warps", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kLinear);
+             c->tile.threads = p.machine.device(c->device).limits.warp_width / 2;
+             return p.machine.device(c->device).limits.has_warps();
+         }},
+        {"a token's product on a GPU divides its rows by nothing", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kLinear);
+             c->tile.rows = 0;
+             return p.machine.device(c->device).limits.has_warps();
          }},
         {"a host's launch has a tile for few tokens", "narrow-tiles",
          [](Plan& p) {

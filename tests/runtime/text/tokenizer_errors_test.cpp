@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
+#include "runtime/text/normalizer.h"
+#include "runtime/text/token_decoder.h"
 #include "tests/runtime/text/cases.h"
 
 using cleave::runtime::load_tokenizer;
@@ -142,4 +144,16 @@ TEST_CASE("a damaged tokenizer.json never crashes", "[runtime][text]") {
     }
     survives("");
     survives(std::string(100'000, '['));
+}
+
+TEST_CASE("replacements of a tokenizer that grow without end are stopped", "[runtime][text]") {
+    json steps = json::array();
+    for (int i = 0; i < 60; ++i)
+        steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "n"}}}, {"content", "nn"}});
+    const json all{{"type", "Sequence"}, {"normalizers", steps}, {"decoders", steps}};
+    const auto normalize = cleave::runtime::read_normalizer({all, "t.json", "normalizer"});
+    std::string text = "n";
+    CHECK(contains(user_error([&] { normalize(text); }), "make more than 67108864 bytes"));
+    const auto decoder = cleave::runtime::read_token_decoder({all, "t.json", "decoder"});
+    CHECK(contains(user_error([&] { decoder.bytes_of("n", false); }), "more than 65536 bytes"));
 }
