@@ -137,7 +137,8 @@ void HostJob::vote(const std::string& objection) {
     try {
         gather("");
         give("");
-    } catch (const HostError&) {  // a rank has left, so it has heard it
+    } catch (const HostError&) {
+        throw UserError("{}", said);  // a rank has left, so it has heard it
     }
     throw UserError("{}", said);
 }

@@ -36,7 +36,8 @@ std::string read_text_file(const std::string& flag, const std::string& path) {
     std::vector<char> part(size_t{1} << 16);
     for (size_t bytes = 0; file.read(part.data(), std::ssize(part)), file.gcount() > 0;) {
         text.write(part.data(), file.gcount());
-        if ((bytes += static_cast<size_t>(file.gcount())) > kMost)
+        bytes += static_cast<size_t>(file.gcount());
+        if (bytes > kMost)
             throw UserError("{} {}: a text of more than {} bytes", flag, path, kMost);
     }
     if (!file.is_open() || file.bad() || text.bad())
