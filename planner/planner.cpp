@@ -178,13 +178,24 @@ std::optional<Found> plan_best_users(const PlanOptions& options,
         return true;
     };
     for (;;) {  // A plan that holds more than it was made for says how many it would hold.
-        const int64_t next =
-            too_many > kMostUsers ? std::min(held, kMostUsers) : users + (too_many - users) / 2;
-        if (next - users <= users / kFine) break;
-        (try_users(next) ? users : too_many) = next;
+        const bool bisects = too_many <= kMostUsers;
+        const int64_t next = bisects ? users + (too_many - users) / 2 : std::min(held, kMostUsers);
+        if (next - users > users / kFine) {
+            (try_users(next) ? users : too_many) = next;
+            continue;
+        }
+        // Another shape may hold more than this one.
+        const int64_t more = std::min(users + users / 8 + 1, kMostUsers);
+        if (bisects || more == users || !try_users(more)) break;
+        users = more;
     }
-    for (const int64_t eighths : {6, 4, 2, 1})  // the most are not always the fastest
-        if (users * eighths / 8 > 1) try_users(users * eighths / 8);
+    // The most are not always the fastest, and each shape has a most of its own: somewhat less than
+    // a plan of fewer says, as more users take more working memory.
+    for (const int64_t eighths : {6, 4, 2, 1}) {
+        const int64_t fewer = users * eighths / 8;
+        if (fewer <= 1 || !try_users(fewer)) continue;
+        if (const int64_t full = held - held / kFine; full > fewer) try_users(full);
+    }
     // The most users of any shape need not be those that the fastest one holds.
     for (int64_t last = 0; last != best->plan.workload.batch;) {
         last = best->plan.workload.batch;

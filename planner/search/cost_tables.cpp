@@ -450,9 +450,10 @@ int64_t CostTables::fixed_bytes(size_t count) const {
         for (ValueId v : group.outputs) add(v, true);
         add(group.residual, true);
         if (count > 1) add(group.partial, false);
-        if (count > 1 && is_gathered(group)) add(group.outputs[0], false);
-        if (group.split.work.axis == Axis::kVocabulary && !is_partial(group))
-            add(group.outputs[0], false);
+        // What is gathered is there whole beside its parts, and passes no staging.
+        const bool logits = group.split.work.axis == Axis::kVocabulary && !is_partial(group);
+        if ((count > 1 && is_gathered(group)) || logits)
+            live += value_bytes(analysis_.graph.value(group.outputs[0]), 0, workload_).at(largest);
         widest = std::max(widest, live);
     }
     int64_t ropes = 0;

@@ -196,6 +196,44 @@ TEST_CASE("without a number of users there are as many as the named device has K
     CHECK_THAT(text, Contains("has KV for no more"));
 }
 
+TEST_CASE("as many users as there is KV for get what the best forced shape gives", "[planner]") {
+    struct Case {
+        const char *model, *devices;
+        PlanOptions forced;
+    };
+    const Case cases[] = {
+        {"llama-3-8b", "sim:h100[0-3]", {.tensor_parallel = 2, .replicas = 2}},
+        {"llama-3-8b", "sim:h100[0-3]", {.tensor_parallel = 1, .replicas = 4}},
+        {"llama-3-8b", "sim:h100[0-3]", {.tensor_parallel = 4, .replicas = 1}},
+        {"llama-3-70b",
+         "sim:l40s[0-5]",
+         {.tensor_parallel = 3, .pipeline_stages = 2, .replicas = 1}},
+        {"llama-3-70b", "sim:l40s[0-5]", {.tensor_parallel = 6, .replicas = 1}},
+    };
+    for (const Case& c : cases) {
+        const Graph graph = graph_named(c.model);
+        PlanOptions forced = c.forced;
+        forced.most_users = true;
+        const auto speed = [&](const PlanOptions& options) {
+            return tokens_per_second(plan_for_users(graph, machine_of(c.devices), 1, options));
+        };
+        INFO(c.model << " on " << c.devices << ", tp " << forced.tensor_parallel);
+        CHECK(speed({.replicas = 0, .most_users = true}) >= 0.99 * speed(forced));
+    }
+}
+
+TEST_CASE("a batch that memory just holds takes the shape that holds it", "[planner]") {
+    const Graph graph = graph_named("llama-3-8b");
+    const Machine machine = machine_of("sim:h100[0-7]");
+    PlanOptions tp8;
+    tp8.tensor_parallel = 8;
+    for (const int64_t batch : {1193, 1195, 1201}) {
+        const Plan plan = make_plan(graph, machine, {.batch = batch}, {});
+        CHECK(plan.prediction.objective_ns <=
+              make_plan(graph, machine, {.batch = batch}, tp8).prediction.objective_ns);
+    }
+}
+
 TEST_CASE("many users have whole contexts, whatever pool is asked for", "[planner]") {
     const Graph graph = graph_named("llama-3-8b");
     const Machine machine = machine_of("sim:h100[0-1]");
