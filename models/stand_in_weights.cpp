@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/stand_in_weights.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
@@ -40,12 +44,12 @@ StandInWeights::StandInWeights(importer::Graph& graph) {
         most = std::max(most, weight.packed_bytes());
     }
     std::string name = (std::filesystem::temp_directory_path() / "cleave-weights-XXXXXX").string();
-    int file = ::mkstemp(name.data());
-    if (file < 0) throw UserError("{}: no temporary file can be made there; set TMPDIR", name);
-    ::close(file);
-    path_ = name;
+    file_ = Descriptor(::mkostemp(name.data(), O_CLOEXEC));
+    if (!file_) throw UserError("{}: no temporary file can be made there; set TMPDIR", name);
+    ::unlink(name.c_str());  // nothing is left of it, whatever ends the process
+    const std::string path = fmt::format("/proc/self/fd/{}", file_.get());
     std::vector<std::byte> block = random_block(graph.weights[0].dtype, 0);
-    std::ofstream out(path_, std::ios::binary);
+    std::ofstream out(path, std::ios::binary);
     for (int64_t at = 0; at < most; at += static_cast<int64_t>(block.size()))
         out.write(
             reinterpret_cast<const char*>(block.data()),
@@ -56,24 +60,15 @@ StandInWeights::StandInWeights(importer::Graph& graph) {
     out.write(reinterpret_cast<const char*>(norms.data()),
               static_cast<std::streamsize>(norms.size()));
     out.close();
-    if (!out) {
-        std::error_code ignored;
-        std::filesystem::remove(path_, ignored);
-        throw UserError("{}: no room for {} bytes of weights; set TMPDIR", name, most);
-    }
+    if (!out) throw UserError("{}: no room for {} bytes of weights; set TMPDIR", name, most);
     importer::SourceFile source;
-    source.path = path_.string();
+    source.path = path;
     graph.files.push_back(std::move(source));
     for (importer::Weight& weight : graph.weights)
         weight.data = {importer::FileId(graph.files.size() - 1),
                        {},
                        weight.shape.size() == 1 ? static_cast<uint64_t>(most) : 0,
                        static_cast<uint64_t>(weight.packed_bytes())};
-}
-
-StandInWeights::~StandInWeights() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
 }
 
 }  // namespace cleave::models

@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights for a Graph that has none (models/llama_graph.h), for measurements: every tensor views
 // the beginning of one temporary file of small random numbers, as long as the largest of them;
-// vectors (norms) view numbers around 1 at its end. The file is removed with the object, which must
-// outlive all readers. In: a graph of dense weights of one floating dtype. UserError when there is
-// no room for the file.
+// vectors (norms) view numbers around 1 at its end. The file has no name but its descriptor's in
+// /proc, and ends with the object, which must outlive all readers. In: a graph of dense weights of
+// one floating dtype. UserError when there is no room for the file.
 #pragma once
 
-#include <filesystem>
-
 #include "importer/graph/graph.h"
+#include "runtime/base/descriptor.h"
 
 namespace cleave::models {
 
 class StandInWeights {
 public:
     explicit StandInWeights(importer::Graph& graph);
-    ~StandInWeights();
-    StandInWeights(const StandInWeights&) = delete;
-    StandInWeights& operator=(const StandInWeights&) = delete;
 
 private:
-    std::filesystem::path path_;
+    Descriptor file_;
 };
 
 }  // namespace cleave::models

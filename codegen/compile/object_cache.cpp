@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -336,6 +337,23 @@ std::string why_not_cached(const std::string& folder) {
     std::string why;
     open_own(path, why);
     return why;
+}
+
+std::string why_not_kept(const std::string& folder) {
+    if (std::string why = why_not_cached(folder); !why.empty()) return why;
+    constexpr uint64_t kLeast = 1 << 20;  // bytes, of a few kernels
+    fs::path place = fs::absolute(folder_of(folder));
+    std::error_code ignored;
+    while (!fs::exists(place, ignored) && place.has_relative_path()) place = place.parent_path();
+    if (!fs::is_directory(place, ignored)) return fmt::format("{} is no folder", place.string());
+    if (::access(place.c_str(), W_OK | X_OK) != 0)
+        return fmt::format("{}: {}", place.string(),
+                           std::error_code(errno, std::generic_category()).message());
+    struct statvfs disk{};
+    if (::statvfs(place.c_str(), &disk) == 0 && disk.f_blocks > 0 &&
+        uint64_t{disk.f_bavail} * disk.f_frsize < kLeast)
+        return fmt::format("{}: its disk is full", place.string());
+    return "";
 }
 
 }  // namespace cleave::codegen

@@ -68,5 +68,7 @@ void read_names(CacheContents& contents);
 // Why an ObjectCache of that folder caches nothing, with what to do; empty: it does, or will make
 // the folder. Changes nothing.
 std::string why_not_cached(const std::string& folder = {});
+// The same, or why it keeps nothing new: below a file, read-only, a full disk.
+std::string why_not_kept(const std::string& folder = {});
 
 }  // namespace cleave::codegen

@@ -19,7 +19,8 @@ std::string dot_string(std::string_view text) {
     std::string out = "\"";
     for (char c : text) {
         if (c == '"' || c == '\\') out += '\\';
-        out += c == '\n' ? ' ' : c;
+        const auto byte = static_cast<unsigned char>(c);
+        out += byte < 0x20 || byte == 0x7f ? ' ' : c;  // a terminal may show the file
     }
     return out + '"';
 }

@@ -30,7 +30,10 @@ public:
     std::string text(const char* key) {
         const Json& v = at(key);
         if (!v.is_string()) throw UserError("{}: {}.{} is no text", path_, where_, key);
-        return v.get<std::string>();
+        const auto text = v.get<std::string>();
+        if (std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+            throw UserError("{}: {}.{} has a control character", path_, where_, key);
+        return text;
     }
     std::string text_or(const char* key, const std::string& fallback) {
         return has(key) ? text(key) : fallback;

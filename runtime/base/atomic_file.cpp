@@ -47,6 +47,7 @@ public:
         flush();
         return error_;
     }
+    int descriptor() const { return file_.get(); }
 
 protected:
     int_type overflow(int_type c) override {
@@ -100,25 +101,47 @@ AtomicFile::AtomicFile(const std::filesystem::path& path, mode_t mode, int folde
         if (Descriptor file = open_special(folder_, path_, error_))
             buffer_ = std::make_unique<Buffer>(std::move(file));
     }
+    if (!special) {
+        Descriptor file = open_nameless(mode);
+        nameless_ = static_cast<bool>(file);
+        if (!file) file = open_temporary(mode);
+        // What takes a file's place has its permissions, where the system allows it.
+        if (file && replaces) std::ignore = ::fchmod(file.get(), replaced.st_mode & 0777);
+        if (file) buffer_ = std::make_unique<Buffer>(std::move(file));
+    }
+    stream_ = std::make_unique<std::ostream>(buffer_.get());  // without a buffer each write fails
+}
+
+// Nothing is left of a file without a name whatever ends the process (open(2), O_TMPFILE). It has
+// one by /proc alone. No file systems of a network have them.
+Descriptor AtomicFile::open_nameless(mode_t mode) {
+    if (::access("/proc/self/fd", X_OK) != 0) return {};
+    std::string parent = std::filesystem::path(path_).parent_path().string();
+    if (parent.empty()) parent = ".";
+    return Descriptor(::openat(folder_, parent.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode));
+}
+
+// Tries random names until `made` says that one is its file's.
+template <class Make>
+void AtomicFile::name_temporary(Make&& made) {
     std::random_device random;
-    for (int attempt = 0; attempt < 16 && !special && !buffer_; ++attempt) {
+    for (int attempt = 0; attempt < 16; ++attempt) {
         temporary_ = fmt::format("{}.{:08x}{:08x}.tmp", path_, random(), random());
-        Descriptor file(::openat(folder_, temporary_.c_str(),
-                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
-        if (file) {
-            // What takes a file's place has its permissions, where the system allows it.
-            if (replaces) std::ignore = ::fchmod(file.get(), replaced.st_mode & 0777);
-            buffer_ = std::make_unique<Buffer>(std::move(file));
-        } else {
-            error_ = last_error();
-        }
+        if (made()) return error_.clear();
+        error_ = last_error();
         if (error_ != std::errc::file_exists) break;
     }
-    if (buffer_)
-        error_.clear();
-    else
-        temporary_.clear();
-    stream_ = std::make_unique<std::ostream>(buffer_.get());  // without a buffer each write fails
+    temporary_.clear();
+}
+
+Descriptor AtomicFile::open_temporary(mode_t mode) {
+    Descriptor file;
+    name_temporary([&] {
+        file = Descriptor(::openat(folder_, temporary_.c_str(),
+                                   O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+        return static_cast<bool>(file);
+    });
+    return file;
 }
 
 AtomicFile::~AtomicFile() {
@@ -128,6 +151,13 @@ AtomicFile::~AtomicFile() {
 std::error_code AtomicFile::finish() {
     if (error_ || !buffer_) return error_;
     error_ = buffer_->finish();
+    if (!error_ && nameless_) {
+        const std::string opened = fmt::format("/proc/self/fd/{}", buffer_->descriptor());
+        name_temporary([&] {
+            return ::linkat(AT_FDCWD, opened.c_str(), folder_, temporary_.c_str(),
+                            AT_SYMLINK_FOLLOW) == 0;
+        });
+    }
     stream_ = std::make_unique<std::ostream>(nullptr);
     buffer_.reset();
     return error_;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that appears whole or not at all: it is written under a random name in the same folder and
-// renamed into place by `commit`. Readers never see half of one, processes that write the same file
-// do not mix, and what was there stays if anything fails. A link to a file is replaced, not what it
-// leads to. A character device or a pipe (/dev/null, /dev/stdout) is written in place, as it comes:
-// there is nothing to keep. Block devices and sockets are refused.
-// Errors are returned, not thrown: each user says what its file is for. One thread at a time.
+// A file that appears whole or not at all: it is written without a name (under a random one where
+// the file system has no such files), gets a random one in the same folder when it is finished, and
+// is renamed into place by `commit`. A process that is killed before leaves nothing. Readers never
+// see half of one, processes that write the same file do not mix, and what was there stays if
+// anything fails. A link to a file is replaced, not what it leads to. A character device or a pipe
+// (/dev/null, /dev/stdout) is written in place, as it comes: there is nothing to keep. Block
+// devices and sockets are refused. Errors are returned, not thrown: each user says what its file is
+// for. One thread at a time.
 #pragma once
 
 #include <fcntl.h>
@@ -16,11 +18,13 @@
 #include <string>
 #include <system_error>
 
+#include "runtime/base/descriptor.h"
+
 namespace cleave {
 
 class AtomicFile {
 public:
-    // Creates the temporary file, empty, with the permissions of `mode` that the umask leaves. A
+    // Creates the file, empty, with the permissions of `mode` that the umask leaves. A
     // relative path starts at the opened folder, which is not owned; AT_FDCWD: the current one.
     explicit AtomicFile(const std::filesystem::path& path, mode_t mode = 0666,
                         int folder = AT_FDCWD);
@@ -33,7 +37,7 @@ public:
     std::error_code error() const { return error_; }
     std::ostream& stream() { return *stream_; }
 
-    // Closes the file, which keeps its temporary name until `commit`: of several files that appear
+    // Closes the file, which has a temporary name until `commit`: of several files that appear
     // together, all are finished before the first is committed. The first error so far, or none.
     [[nodiscard]] std::error_code finish();
     // Finishes the file and gives it its name. The first error since the beginning, or none.
@@ -42,6 +46,12 @@ public:
 private:
     class Buffer;
 
+    Descriptor open_nameless(mode_t mode);
+    Descriptor open_temporary(mode_t mode);
+    template <class Make>
+    void name_temporary(Make&& made);
+
+    bool nameless_ = false;
     int folder_;
     std::string path_, temporary_;
     std::unique_ptr<Buffer> buffer_;

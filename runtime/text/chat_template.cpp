@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/text/chat_template.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -39,7 +40,9 @@ auto with_place(const std::string& name, Work&& work) {
     try {
         return work();
     } catch (const jinja::TemplateError& error) {
-        throw UserError("{}, line {} of the chat template: {}", name, error.line, error.what());
+        std::string what = error.what();  // which may be the template's own words
+        std::ranges::replace_if(what, [](unsigned char c) { return c < 0x20; }, ' ');
+        throw UserError("{}, line {} of the chat template: {}", name, error.line, what);
     }
 }
 

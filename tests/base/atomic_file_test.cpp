@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <csignal>
@@ -55,6 +57,28 @@ TEST_CASE("an atomic file that is not committed leaves what was there, and nothi
     CHECK(files_in(folder.path()) == 1);
 }
 
+TEST_CASE("an atomic file whose process is killed leaves what was there, and nothing else",
+          "[base]") {
+    test::TemporaryFolder folder;
+    if (!Descriptor(::open(folder.path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)))
+        CLEAVE_SKIP("the file system has no files without a name");
+    fs::path path = folder.path() / "plan";
+    std::ofstream(path) << "old";
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        AtomicFile file(path);
+        file.stream() << std::string(1 << 20, 'x');
+        file.stream().flush();
+        ::raise(SIGKILL);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(contents(path) == "old");
+    CHECK(files_in(folder.path()) == 1);
+}
+
 TEST_CASE("an atomic file reports the first error, and replaces no folder", "[base]") {
     test::TemporaryFolder folder;
     AtomicFile nowhere(folder.path() / "absent" / "plan");
@@ -78,6 +102,7 @@ TEST_CASE("an atomic file's temporary has a name of its own, and the mode that w
         for (int i = 0; i < 50; ++i) {
             files.push_back(std::make_unique<AtomicFile>(folder.path() / "plan", 0600));
             REQUIRE(!files.back()->error());
+            REQUIRE(!files.back()->finish());
         }
         CHECK(files_in(folder.path()) == 50);
         CHECK(!files.back()->commit());

@@ -72,6 +72,18 @@ TEST_CASE("characters that steer a terminal are shown by their bytes", "[tools]"
     CHECK(printable(kept, false) == kept);
 }
 
+TEST_CASE("a file or a folder whose name is empty is refused", "[tools]") {
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"plan", "llama-3-8b", "--devices", "sim:h100", "-o", ""},
+          {"plan", "llama-3-8b", "--devices", "sim:h100", "--output="},
+          {"export", "llama-3-8b", "--devices", "sim:h100", "--format", "dot", "-o", ""},
+          {"run", bundled_model().string(), "--prompt", "A", "--trace", ""}}) {
+        const CommandResult result = run_cleave(words);
+        CHECK(result.exit_code == 1);
+        CHECK_THAT(result.error, Contains("'': the name is empty; give a "));
+    }
+}
+
 TEST_CASE("every command's help shows a worked example", "[tools]") {
     for (const char* command :
          {"run", "serve", "chat", "plan", "inspect", "export", "check", "import", "emit", "devices",

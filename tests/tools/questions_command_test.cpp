@@ -128,7 +128,8 @@ TEST_CASE("what-if takes several changes, and says what does not fit as an answe
     const Json none = asked_json(on_four({"what-if"}, {"--batch", "64k"}), "what_if");
     CHECK(none["after"].is_null());
     CHECK(none["refusal"]["lacks_memory"] == true);
-    CHECK_THAT(asked_text(on_four({"what-if"}, {"--batch", "64k"})), Contains("--batch "));
+    CHECK_THAT(asked_text(on_four({"what-if"}, {"--batch", "64k"})),
+               Contains("What would fit: --kv-tokens "));
     check_refused(on_four({"what-if"}), "what-if changes nothing");
     check_refused(on_four({"what-if"}, {"--batch", "some"}),
                   "--batch some: expected a whole number of 1 or more, such as 64 or 32k");

@@ -76,12 +76,12 @@ private:
         const std::optional<std::string> value =
             equals == std::string::npos ? std::nullopt : std::optional(word.substr(equals + 1));
         if (const OptionFacts* option = find_option(command_, name))
-            return push(word, !option->value.empty() && !value);
+            return push_option(*option, word, value);
         if (const OtherName* other = find_other_name(command_, name)) {
             if (other->here == "MODEL") return push_value(value);
             const OptionFacts* option = find_option(command_, other->here);
-            return push(std::string(other->here) + (value ? "=" + *value : ""),
-                        !option->value.empty() && !value);
+            return push_option(*option, std::string(other->here) + (value ? "=" + *value : ""),
+                               value);
         }
         // "-oFILE", as short options may be written.
         if (!is_long && word.size() > 2 && find_option(command_, word.substr(0, 2)))
@@ -89,9 +89,19 @@ private:
         refuse_option(commands_, command_, name);
     }
 
-    void push(const std::string& word, bool takes_next) {
+    // With the next word where the option's value is not in its own.
+    void push_option(const OptionFacts& option, const std::string& word,
+                     std::optional<std::string> value) {
         ready_.push_back(word);
-        if (takes_next && at_ + 1 < words_.size()) ready_.push_back(words_[++at_]);
+        if (!option.value.empty() && !value && at_ + 1 < words_.size()) {
+            value = words_[++at_];
+            ready_.push_back(*value);
+        }
+        const bool is_path = std::ranges::any_of(
+            std::array{"FILE", "DIR", "PATH", "OUT"},
+            [&](const char* kind) { return option.value.find(kind) != std::string::npos; });
+        if (value && value->empty() && is_path)
+            throw UserError("{} '': the name is empty; give a {}", option.names(), option.value);
     }
     void push_value(const std::optional<std::string>& value) {
         if (value)

@@ -245,7 +245,7 @@ void note_threads(const RunFlags& run) {
 }
 
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers) {
-    if (const std::string why = codegen::why_not_cached(); !why.empty())
+    if (const std::string why = codegen::why_not_kept(); !why.empty())
         say("note: kernels are not cached: {}\n", why);
     runtime::SessionOptions options;
     options.drivers = &drivers;

@@ -226,7 +226,7 @@ std::vector<Cache> caches() {
     else
         return {};
     std::vector<Cache> found{measured("compiled kernels", root / "kernels")};
-    found.front().problem = codegen::why_not_cached();
+    found.front().problem = codegen::why_not_kept();
     std::vector<fs::path> others;
     std::error_code error;
     for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error))

@@ -88,6 +88,17 @@ TEST_CASE("a folder that others may write is no cache, and the reason is told", 
     CHECK_FALSE(theirs.find("key", "k"));
 }
 
+TEST_CASE("a cache that can keep nothing says so", "[codegen]") {
+    const test::TemporaryFolder folder;
+    CHECK(why_not_kept((folder.path() / "a" / "kernels").string()) == "");
+    const fs::path file = folder.path() / "file";
+    std::ofstream(file) << "x";
+    CHECK_THAT(why_not_kept((file / "cleave" / "kernels").string()),
+               Catch::Contains(file.string() + " is no folder"));
+    // Nobody makes anything there.
+    CHECK_THAT(why_not_kept("/proc/self/cleave"), Catch::Contains("/proc/self"));
+}
+
 TEST_CASE("an entry that others may have written, or that is no regular file, is absent",
           "[codegen]") {
     const test::TemporaryFolder folder;

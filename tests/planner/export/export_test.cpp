@@ -109,9 +109,9 @@ TEST_CASE("an export of which a file cannot be written leaves what was there", "
 
 TEST_CASE("a dot graph has a node for each decode step and edges between its nodes", "[planner]") {
     Plan plan = hand_plan({{0, 1}, {2}}, {.layers = 3});
-    plan.graph.name = "a \"quoted\" \\ name";
+    plan.graph.name = "a \"quoted\" \\ name\x1b[2J";
     const std::string dot = exported("dot", plan).files[0].contents;
-    CHECK_THAT(dot, Contains("digraph \"a \\\"quoted\\\" \\\\ name\""));
+    CHECK_THAT(dot, Contains("digraph \"a \\\"quoted\\\" \\\\ name [2J\""));
     std::set<std::string> nodes;
     const std::regex node(R"(^ +(s\d+) \[)", std::regex::multiline);
     const std::regex edge(R"((s\d+) -> (s\d+);)");

@@ -236,6 +236,7 @@ TEST_CASE("a machine file written from a machine reads back the same", "[planner
                   "links": [{"from": "a", "to": "b", "kind": "pcie", "bandwidth": 1}]})",
              "names the device 'b'"},
             {R"({"name": 3, "devices": []})", "the machine.name is no text"},
+            {R"({"name": "a\nb", "devices": []})", "the machine.name has a control character"},
             {R"({"devices": {}})", "'devices' is no array"},
             {device_a +
                  R"(], "links": [{"from": "a", "to": "a", "kind": "pcie", "bandwidth": 1}]})",

@@ -97,6 +97,7 @@ TEST_CASE("a construct that is not supported is named with its line", "[runtime]
         {"{{ x + 1 }}", "'x' is undefined and cannot be an operand of '+'"},
         {"{{ raise_exception('no system role') }}",
          "the template refuses this conversation: no system role"},
+        {"{{ raise_exception('a\\ncleave: b') }}", "refuses this conversation: a cleave: b"},
         {"{{ 1 // 0 }}", "division by zero"},
         {"{{ 9223372036854775807 + 1 }}", "does not fit in 64 bits"},
         {"{{ range(1000000) }}", "a range of more than 100000 numbers"},
