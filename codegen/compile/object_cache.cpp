@@ -135,6 +135,11 @@ bool is_own(const struct stat& status) {
            (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+// Of one that is not.
+const char* whose(const struct stat& status) {
+    return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "writable by others" : "another user's";
+}
+
 // A kernel's object has at most some megabytes.
 constexpr off_t kMostBytes = off_t{1} << 30;
 
@@ -159,9 +164,7 @@ Descriptor open_own(const fs::path& folder, std::string& why) {
         why = fmt::format(
             "{} is {}: others could put another folder in the place of {}; chmod go-w it, or name "
             "another folder by XDG_CACHE_HOME",
-            parent.string(),
-            (above.st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "writable by others" : "another user's",
-            folder.filename().string());
+            parent.string(), whose(above), folder.filename().string());
     } else if (!opened || ::fstat(opened.get(), &status) != 0) {
         why = fmt::format("{}: {}", folder.string(),
                           std::error_code(errno, std::generic_category()).message());
@@ -169,8 +172,7 @@ Descriptor open_own(const fs::path& folder, std::string& why) {
         why = fmt::format(
             "{} is {}: others could plant code there; chmod go-w it, or name another folder by "
             "XDG_CACHE_HOME",
-            folder.string(),
-            (status.st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "writable by others" : "another user's");
+            folder.string(), whose(status));
     } else {
         return opened;
     }

@@ -174,8 +174,6 @@ void PhaseWalk::check_launch(const Compute& c, int64_t tokens) {
         if (c.tile.threads < 0 || c.tile.threads % limits.warp_width != 0)
             fail("tile-loop", "a block has {} threads, and warps of {} have {}", c.tile.threads,
                  device_name(c.device), limits.warp_width);
-        if (is_product(c) && (c.tile.tokens < 1 || c.tile.rows < 1 || c.tile.threads < 1))
-            fail("tile-loop", "its tile divides its work by nothing");
         const std::array<int64_t, 3> grid = least_grid(plan_, c, tokens);
         for (size_t axis = 0; axis < grid.size(); ++axis)
             if (grid[axis] > limits.max_grid[axis])
@@ -188,12 +186,13 @@ void PhaseWalk::check_launch(const Compute& c, int64_t tokens) {
     const int64_t size = c.scratch.valid() ? plan_.buffer(c.scratch).size : 0;
     if (size < least)
         fail("scratch-size", "its scratch has {} bytes, a launch takes {}", size, least);
-    if (limits.has_warps() || !is_product(c)) return;
-    // A thread at least has what its tile claims, in memory that is counted.
-    if (c.tile.tokens < 1 || c.tile.rows < 1)
-        fail("tile-loop", "its tile divides its work by nothing");
-    else if (const int64_t taken = least_thread_scratch(plan_, c);
-             std::min(size, c.tile.shared_bytes) < taken)
+    if (!is_product(c)) return;
+    if (c.tile.tokens < 1 || c.tile.rows < 1 || (limits.has_warps() && c.tile.threads < 1))
+        return fail("tile-loop", "its tile divides its work by nothing");
+    if (limits.has_warps()) return;
+    // A host's thread at least has what its tile claims, in memory that is counted.
+    if (const int64_t taken = least_thread_scratch(plan_, c);
+        std::min(size, c.tile.shared_bytes) < taken)
         fail("scratch-size", "a thread's scratch has {} bytes, its tile takes {}",
              std::min(size, c.tile.shared_bytes), taken);
 }

@@ -39,9 +39,7 @@ Normalizer build_replace(const JsonView& json) {
         for (const TextRange match : regex.find_all(text)) {
             out.append(text, at, match.begin - at).append(content);
             at = match.end;
-            if (out.size() > kMostNormalBytes)
-                throw UserError("the tokenizer's replacements make more than {} bytes of a text",
-                                kMostNormalBytes);
+            check_replaced(out.size(), kMostNormalBytes);
         }
         text = out.append(text, at);
     };

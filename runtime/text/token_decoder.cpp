@@ -101,6 +101,12 @@ void add_byte_fallback(TokenDecoder& decoder) {
 
 }  // namespace
 
+void check_replaced(size_t bytes, size_t most_bytes) {
+    if (bytes > most_bytes)
+        throw UserError("the tokenizer's replacements make more than {} bytes of a text",
+                        most_bytes);
+}
+
 void replace_all(std::string& text, std::string_view from, std::string_view to, size_t most_bytes) {
     if (from.empty()) return;
     std::string out;
@@ -108,9 +114,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to, 
     for (size_t hit = text.find(from); hit != std::string::npos; hit = text.find(from, at)) {
         out.append(text, at, hit - at).append(to);
         at = hit + from.size();
-        if (out.size() > most_bytes)
-            throw UserError("the tokenizer's replacements make more than {} bytes of a text",
-                            most_bytes);
+        check_replaced(out.size(), most_bytes);
     }
     if (at == 0) return;
     text = out.append(text, at);

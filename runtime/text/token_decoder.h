@@ -34,8 +34,9 @@ TokenDecoder read_token_decoder(const JsonView& json);
 // "<0x0A>" is the byte 10; -1 for any other token.
 int byte_of_token(std::string_view token);
 
-// Replaces each occurrence of `from`.
-// UserError where that makes more than `most_bytes`.
+// UserError where replacements have made more than that of a text.
+void check_replaced(size_t bytes, size_t most_bytes);
+// Replaces each occurrence of `from`, checked so.
 void replace_all(std::string& text, std::string_view from, std::string_view to,
                  size_t most_bytes = kMostTokenBytes);
 

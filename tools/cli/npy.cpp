@@ -29,10 +29,6 @@ constexpr std::array kTypes{
 };
 constexpr std::string_view kMagic{"\x93NUMPY", 6};
 
-std::string read_all(const std::string& path) {
-    return read_regular_file(path, std::numeric_limits<int64_t>::max());
-}
-
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
     throw UserError("{} is no .npy file that can be read: {}", path, why);
 }
@@ -69,7 +65,7 @@ std::vector<int64_t> parse_shape(std::string_view text, const std::string& path)
 }  // namespace
 
 Tensor read_npy(const std::string& name, const std::string& path) {
-    const std::string file = read_all(path);
+    const std::string file = read_regular_file(path, std::numeric_limits<int64_t>::max());
     const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(file[i])); };
     if (file.size() < 10 || std::string_view(file).substr(0, 6) != kMagic)
         refuse(path, "it does not begin as one; save it with numpy.save");
