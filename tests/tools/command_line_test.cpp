@@ -80,7 +80,7 @@ TEST_CASE("a file or a folder whose name is empty is refused", "[tools]") {
           {"run", bundled_model().string(), "--prompt", "A", "--trace", ""}}) {
         const CommandResult result = run_cleave(words);
         CHECK(result.exit_code == 1);
-        CHECK_THAT(result.error, Contains("'': the name is empty; give a "));
+        CHECK_THAT(result.error, Catch::Contains("'': the name is empty; give a "));
     }
 }
 
