@@ -17,6 +17,7 @@
 #include "models/onnx_forms.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/file_set.h"
 #include "runtime/base/json_file.h"
 
 namespace cleave::models {
@@ -253,20 +254,13 @@ std::string write_converted(const std::string& folder, const ConvertOptions& opt
     if (options.output.empty() && fs::exists(output, error))
         throw UserError("{}: the folder has an ONNX file already; name another one ($output)",
                         output.string());
-    error.clear();
-    if (!target.empty()) fs::create_directories(target, error);
-    if (error)
-        throw UserError("{}: the folder cannot be made: {}", target.string(), error.message());
     const fs::path place = target.empty() ? fs::path(".") : target;
+    FileSet files;
+    files.make_folder(place);
     Companions companions(folder, place, options.copy);
     if (!fs::equivalent(folder, place, error)) companions.put_all(model.files);
-    AtomicFile file(output);
-    if (file.error())
-        throw UserError("{}: it cannot be written: {}; check that the folder is writable",
-                        output.string(), file.error().message());
-    model.proto->SerializeToOstream(&file.stream());
-    if (const std::error_code failed = file.commit())
-        throw UserError("{}: it cannot be written: {}", output.string(), failed.message());
+    files.add(output, [&](std::ostream& file) { model.proto->SerializeToOstream(&file); });
+    files.commit();
     companions.keep();
     return output.string();
 }

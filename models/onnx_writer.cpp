@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "models/onnx_forms.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/file_set.h"
 
 namespace cleave::models {
 namespace {
@@ -60,18 +60,6 @@ void fill(const Tensor& tensor, uint64_t seed, DType dtype, int64_t begin, int64
     convert_elements(DType::kF32, values.data(), dtype, bytes.data(), end - begin);
 }
 
-// Makes `path` by write(stream).
-template <class Write>
-void write_atomically(const fs::path& path, Write&& write) {
-    AtomicFile file(path);
-    if (file.error())
-        throw UserError("cannot write {}: {}; check that the folder exists and is writable",
-                        path.string(), file.error().message());
-    write(file.stream());
-    if (std::error_code error = file.commit())
-        throw UserError("writing {} failed: {}", path.string(), error.message());
-}
-
 void write_data(const std::vector<Tensor>& tensors, const WriteOptions& options, std::ostream& file,
                 const std::vector<int64_t>& offsets) {
     constexpr int64_t kBlock = int64_t{1} << 20;
@@ -120,7 +108,7 @@ std::vector<int64_t> add_initializers(const OnnxBuilder& builder, const WriteOpt
     return offsets;
 }
 
-void write_config(const Shape& shape, const fs::path& path) {
+void write_config(const Shape& shape, const fs::path& path, FileSet& files) {
     const importer::ModelConfig& c = shape.config;
     nlohmann::ordered_json json{{"architectures", {"LlamaForCausalLM"}},
                                 {"model_type", c.model_type},
@@ -149,16 +137,15 @@ void write_config(const Shape& shape, const fs::path& path) {
             {"low_freq_factor", shape.rope_low_freq_factor},
             {"high_freq_factor", shape.rope_high_freq_factor},
             {"original_max_position_embeddings", shape.rope_original_positions}};
-    write_atomically(path, [&](std::ostream& file) { file << json.dump(2) << "\n"; });
+    files.add(path, [&](std::ostream& file) { file << json.dump(2) << "\n"; });
 }
 
 }  // namespace
 
 std::string write_onnx_llama(const Shape& shape, const std::string& directory,
                              const WriteOptions& options) {
-    std::error_code error;
-    fs::create_directories(directory, error);
-    if (error) throw UserError("cannot make the folder {}: {}", directory, error.message());
+    FileSet files;
+    files.make_folder(directory);
     if (options.weights == WriteOptions::Weights::kNone && !options.external_data)
         throw UserError(
             "a model without weights keeps them in a file that is absent: external_data must be "
@@ -172,17 +159,18 @@ std::string write_onnx_llama(const Shape& shape, const std::string& directory,
 
     const fs::path path = fs::path(directory) / "model.onnx";
     if (options.external_data && options.weights == WriteOptions::Weights::kRandom) {
-        write_atomically(path.string() + ".data", [&](std::ostream& file) {
+        files.add(path.string() + ".data", [&](std::ostream& file) {
             write_data(builder.tensors(), options, file, offsets);
         });
     }
-    write_config(shape, fs::path(directory) / "config.json");
-    write_atomically(path, [&](std::ostream& file) {
+    write_config(shape, fs::path(directory) / "config.json", files);
+    files.add(path, [&](std::ostream& file) {
         if (!model.SerializeToOstream(&file))
             throw UserError(
                 "{} would be larger than Protobuf's limit of 2 GB: write it with external data",
                 path.string());
     });
+    files.commit();
     return path.string();
 }
 

@@ -155,19 +155,40 @@ std::string read_own(int folder, const std::string& name) {
     return read_bytes(file, static_cast<size_t>(status.st_size)).value_or("");
 }
 
+// The first folder above `path` whose owner or writers could put another folder in the place of
+// what lies below it; empty where there is none. A user namespace shows owners that it does not map
+// (root, mostly) as 65534.
+fs::path loose_folder_above(const fs::path& path) {
+    constexpr uid_t kUnmapped = 65534;
+    for (fs::path at = path; at.has_relative_path();) {
+        at = at.parent_path();
+        struct stat status{};
+        if (::stat(at.c_str(), &status) != 0 || is_own(status) || (status.st_mode & S_ISVTX) != 0)
+            continue;
+        const bool unmapped = status.st_uid == kUnmapped && at != path.parent_path() &&
+                              (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+        if (!unmapped) return at;
+    }
+    return {};
+}
+
 // The folder, opened, where it is the user's own; nothing otherwise, with the reason in `why`.
 Descriptor open_own(const fs::path& folder, std::string& why) {
     Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const int failed = errno;
+    std::error_code error;
+    // As it is written, and past links.
+    fs::path loose = loose_folder_above(fs::absolute(folder, error).lexically_normal());
+    if (loose.empty()) loose = loose_folder_above(fs::weakly_canonical(folder, error));
     struct stat status{}, above{};
-    const fs::path parent = fs::absolute(folder).parent_path();
-    if (::stat(parent.c_str(), &above) == 0 && !is_own(above) && (above.st_mode & S_ISVTX) == 0) {
+    if (!loose.empty() && ::stat(loose.c_str(), &above) == 0) {
         why = fmt::format(
-            "{} is {}: others could put another folder in the place of {}; chmod go-w it, or name "
-            "another folder by XDG_CACHE_HOME",
-            parent.string(), whose(above), folder.filename().string());
+            "{} is {}: others could put another folder in the place of what is below it, {} too; "
+            "chmod go-w it, or name another folder by XDG_CACHE_HOME",
+            loose.string(), whose(above), folder.string());
     } else if (!opened || ::fstat(opened.get(), &status) != 0) {
         why = fmt::format("{}: {}", folder.string(),
-                          std::error_code(errno, std::generic_category()).message());
+                          std::error_code(failed, std::generic_category()).message());
     } else if (!is_own(status)) {
         why = fmt::format(
             "{} is {}: others could plant code there; chmod go-w it, or name another folder by "

@@ -61,48 +61,6 @@ Rows rows_of(const Value& value) {
 
 namespace {
 
-// Each operand and result is there, and its value has that shape and type.
-void check_tensors(const Graph& graph, const Op& op) {
-    const auto check = [&](const TensorOperand& o, const std::vector<ValueId>& values) {
-        CLEAVE_CHECK(o.index >= -static_cast<int32_t>(op.weights.size()) &&
-                     o.index < static_cast<int32_t>(values.size()))
-            << op.name << ": " << o.name << " is out of range";
-        if (o.index < 0) return;
-        const Value& v = graph.value(values[static_cast<size_t>(o.index)]);
-        CLEAVE_CHECK(v.kind == ValueKind::kTensor && v.dtype == o.dtype &&
-                     std::equal(v.shape.begin(), v.shape.end(), o.shape.begin(), o.shape.end(),
-                                [](const Dim& a, int64_t b) { return a.value == b; }))
-            << op.name << ": " << o.name << " and its value " << v.name << " disagree";
-    };
-    for (const TensorOperand& o : op.as<TensorAttrs>().operands) check(o, op.inputs);
-    for (const TensorOperand& o : op.as<TensorAttrs>().results) {
-        CLEAVE_CHECK(o.index >= 0) << op.name << ": " << o.name << " is no output";
-        check(o, op.outputs);
-    }
-}
-
-void check_op(const Graph& graph, const Op& op, std::vector<bool>& produced) {
-    CLEAVE_CHECK(op.attrs.index() == static_cast<size_t>(op.kind))
-        << op.name << ": kind and attributes disagree";
-    for (ValueId v : op.inputs) {
-        CLEAVE_CHECK(v.valid() && v.index() < graph.values.size())
-            << op.name << ": input out of range";
-        CLEAVE_CHECK(produced[v.index()])
-            << op.name << ": " << graph.value(v).name << " is used before it is produced";
-    }
-    for (WeightId w : op.weights)
-        CLEAVE_CHECK(w.valid() && w.index() < graph.weights.size())
-            << op.name << ": weight out of range";
-    for (ValueId v : op.outputs) {
-        CLEAVE_CHECK(v.valid() && v.index() < graph.values.size())
-            << op.name << ": output out of range";
-        CLEAVE_CHECK(!produced[v.index()])
-            << op.name << ": " << graph.value(v).name << " has two producers";
-        produced[v.index()] = true;
-    }
-    if (op.kind == OpKind::kTensor) check_tensors(graph, op);
-}
-
 std::string dims_text(const std::vector<Dim>& dims) {
     std::string text = "[";
     for (size_t i = 0; i < dims.size(); ++i) {
@@ -196,27 +154,6 @@ std::string op_text(const Graph& graph, const Op& op) {
 }
 
 }  // namespace
-
-void check_graph(const Graph& graph) {
-    std::vector<bool> produced(graph.values.size());
-    for (ValueId v : graph.inputs) {
-        CLEAVE_CHECK(v.valid() && v.index() < graph.values.size()) << "graph input out of range";
-        produced[v.index()] = true;
-    }
-    std::set<std::string> names;
-    for (const Op& op : graph.ops) {
-        CLEAVE_CHECK(names.insert(op.name).second) << "two operators are called " << op.name;
-        check_op(graph, op, produced);
-    }
-    for (ValueId v : graph.outputs)
-        CLEAVE_CHECK(produced[v.index()]) << graph.value(v).name << " is never produced";
-    for (const Weight& w : graph.weights) {
-        CLEAVE_CHECK(w.data.file.value < static_cast<int32_t>(graph.files.size()))
-            << w.name << ": file out of range";
-        CLEAVE_CHECK(w.data.blob.value < static_cast<int32_t>(graph.blobs.size()))
-            << w.name << ": blob out of range";
-    }
-}
 
 std::string to_text(const Graph& graph) {
     std::string text;

@@ -2,7 +2,7 @@
 // The Graph: what an ONNX file says, as Llama-level operators. Artefact of importer/; input of the
 // planner.
 //
-// Invariants (checked by `check_graph`):
+// Invariants (looked at by `graph_fault`):
 //  - plain values: vectors and strong indices, no pointers; ops are in topological order;
 //  - every value has exactly one producer, or is in `inputs`;
 //  - activations are ragged: [num_tokens, features], rows of all sequences one after the other.
@@ -327,7 +327,11 @@ inline bool keeps_onnx_form(const Op& op) {
 }
 std::string onnx_op_type(const Op& op);  // of such an operator, "com.microsoft.Gelu"
 
-// Throws InternalError, naming the operator, when an invariant of the header does not hold.
+// The first invariant of the header that does not hold, with the operator's or weight's name; empty
+// where all do. Indices of a graph that comes from a file are checked before.
+std::string graph_fault(const Graph& graph);
+
+// Throws InternalError with `graph_fault` where there is one: for graphs that Cleave made.
 void check_graph(const Graph& graph);
 
 // The graph as text, one operator a line; equal graphs give equal text.

@@ -16,23 +16,6 @@
 namespace cleave::importer {
 namespace {
 
-float floating_at(std::span<const std::byte> data, DType dtype, int64_t i) {
-    const size_t size = dtype_bits(dtype) / 8;
-    CLEAVE_CHECK((static_cast<size_t>(i) + 1) * size <= data.size())
-        << "a scale outside its tensor";
-    float value = 0;
-    convert_elements(dtype, data.data() + i * size, DType::kF32, &value, 1);
-    return value;
-}
-
-// Element i of packed integers of 4 or 8 bits, as its bits; the lower half of a byte comes first.
-int bits_at(std::span<const std::byte> data, int64_t i, int bits) {
-    const size_t byte = bits == 4 ? i / 2 : i;
-    CLEAVE_CHECK(byte < data.size()) << "a quantised element outside its tensor";
-    int raw = std::to_integer<int>(data[byte]);
-    return bits == 4 ? (i % 2 == 0 ? raw : raw >> 4) & 15 : raw;
-}
-
 // Positions of one weight's elements, scales and zero points in their tensors, and their values.
 // Rows and columns are those of the weight, which may itself be a part of its source.
 class Source {
@@ -64,7 +47,7 @@ public:
 
     // As the format has it: unsigned integers, or the bits of a float8.
     int code(int64_t row, int64_t column) const {
-        return bits_at(data_, element(row0_ + row, column0_ + column), bits_) ^ flip();
+        return bits_at(data_, element(row0_ + row, column0_ + column), bits_, "code") ^ flip();
     }
     // The bytes of a row's codes from `column` on, where they are contiguous whole bytes.
     std::span<const std::byte> run(int64_t row, int64_t column, int64_t count) const {
@@ -73,7 +56,7 @@ public:
         const int64_t first = element(row0_ + row, column0_ + column);
         if (first * bits_ % 8 != 0) return {};
         const size_t begin = first * bits_ / 8, size = count * bits_ / 8;
-        CLEAVE_CHECK(begin + size <= data_.size()) << weight_.name << ": a row outside its tensor";
+        require_inside(begin + size <= data_.size(), "row");
         return data_.subspan(begin, size);
     }
     // Whether codes are whole bytes, contiguous along the columns of the source, not its rows.
@@ -84,30 +67,32 @@ public:
     void read_bytes(Range rows, Range columns, std::byte* to) const {
         const Range r{row0_ + rows.begin, row0_ + rows.end};
         const Range c{column0_ + columns.begin, column0_ + columns.end};
-        CLEAVE_CHECK(r.end <= source_rows_ &&
-                     (c.end - 1) * source_rows_ + r.end <= static_cast<int64_t>(data_.size()))
-            << weight_.name << ": a row outside its tensor";
+        require_inside(r.end <= source_rows_ &&
+                           (c.end - 1) * source_rows_ + r.end <= static_cast<int64_t>(data_.size()),
+                       "row");
         read_transposed(data_.data(), source_rows_, r, c, DType::kUInt8, DType::kUInt8, to);
     }
     int flip() const { return type_.is_signed() ? type_.middle : 0; }
     float scale(int64_t row, int64_t column) const {
-        return floating_at(scales_, q_.scale_dtype, scale_index(row0_ + row, column0_ + column));
+        return floating_at(scales_, q_.scale_dtype, scale_index(row0_ + row, column0_ + column),
+                           "scale");
     }
     const std::byte* scale_bytes(int64_t row, int64_t column) const {
         const size_t size = dtype_bits(q_.scale_dtype) / 8;
         const size_t at = scale_index(row0_ + row, column0_ + column) * size;
-        CLEAVE_CHECK(at + size <= scales_.size()) << "a scale outside its tensor";
+        require_inside(at + size <= scales_.size(), "scale");
         return scales_.data() + at;
     }
     // Only where the format has integer zero points.
     int zero_code(int64_t row, int64_t column) const {
-        const int code = bits_at(zeros_, zero_index(row0_ + row, column0_ + column), zero_bits_);
+        const int code =
+            bits_at(zeros_, zero_index(row0_ + row, column0_ + column), zero_bits_, "zero point");
         return ((code + q_.zero_offset) & ((1 << bits_) - 1)) ^ flip();
     }
     const std::byte* zero_bytes(int64_t row, int64_t column) const {
         const size_t size = zero_bits_ / 8;
         const size_t at = zero_index(row0_ + row, column0_ + column) * size;
-        CLEAVE_CHECK(at + size <= zeros_.size()) << "a zero point outside its tensor";
+        require_inside(at + size <= zeros_.size(), "zero point");
         return zeros_.data() + at;
     }
     float zero(int64_t row, int64_t column) const {
@@ -116,7 +101,7 @@ public:
             case ZeroPoints::kInteger: return static_cast<float>(zero_code(row, column));
             case ZeroPoints::kFloating:
                 return floating_at(zeros_, q_.zero_point_dtype,
-                                   zero_index(row0_ + row, column0_ + column));
+                                   zero_index(row0_ + row, column0_ + column), "zero point");
         }
         return 0;
     }
@@ -135,6 +120,30 @@ public:
     }
 
 private:
+    // The importer has looked at this; a plan file may say otherwise.
+    void require_inside(bool inside, std::string_view what) const {
+        if (!inside)
+            throw UserError(
+                "{}: a {} lies outside its tensor; the model or the plan was changed after it was "
+                "made. Import or plan it again.",
+                weight_.name, what);
+    }
+    float floating_at(std::span<const std::byte> data, DType dtype, int64_t i,
+                      std::string_view what) const {
+        const size_t size = dtype_bits(dtype) / 8;
+        require_inside((static_cast<size_t>(i) + 1) * size <= data.size(), what);
+        float value = 0;
+        convert_elements(dtype, data.data() + i * size, DType::kF32, &value, 1);
+        return value;
+    }
+    // Element i of packed integers of 4 or 8 bits, as its bits; the lower half of a byte comes
+    // first.
+    int bits_at(std::span<const std::byte> data, int64_t i, int bits, std::string_view what) const {
+        const size_t byte = bits == 4 ? i / 2 : i;
+        require_inside(byte < data.size(), what);
+        const int raw = std::to_integer<int>(data[byte]);
+        return bits == 4 ? (i % 2 == 0 ? raw : raw >> 4) & 15 : raw;
+    }
     bool is_in_words() const {
         return weight_.packing == Packing::kGptq || weight_.packing == Packing::kAwq;
     }

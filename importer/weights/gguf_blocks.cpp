@@ -182,8 +182,11 @@ public:
     // The block that holds column `c` of the tensor.
     const Byte* at(int64_t row, int64_t c) const {
         const int64_t first = (row0_ + row) * row_bytes() + c / layout_.elements * layout_.bytes;
-        CLEAVE_CHECK(first >= 0 && first + layout_.bytes <= static_cast<int64_t>(data_.size()))
-            << weight_.name << ": a block outside its tensor";
+        if (first < 0 || first + layout_.bytes > static_cast<int64_t>(data_.size()))
+            throw UserError(
+                "{}: a block lies outside its tensor; the model or the plan was changed after it "
+                "was made. Import or plan it again.",
+                weight_.name);
         return reinterpret_cast<const Byte*>(data_.data()) + first;
     }
 

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "planner/export/formats.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/file_set.h"
 
 namespace cleave::planner {
 namespace {
@@ -29,42 +29,6 @@ constexpr Exporter kExporters[] = {
 };
 
 constexpr const char* kManifest = "manifest.json";
-
-[[noreturn]] void refuse(const fs::path& path, std::error_code error) {
-    throw UserError("{}: cannot write there: {}; name a folder that can be made or written",
-                    path.string(), error.message());
-}
-
-void make_folder(const fs::path& folder) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) refuse(folder, error);
-    if (!fs::is_directory(folder)) refuse(folder, std::make_error_code(std::errc::not_a_directory));
-}
-
-// Files that appear once all of them are written.
-class FileSet {
-public:
-    void add(const fs::path& path, const ExportFile& content) {
-        auto file = std::make_unique<AtomicFile>(path);
-        if (file->error()) refuse(path, file->error());
-        if (content.write)
-            content.write(file->stream());
-        else
-            file->stream().write(content.contents.data(),
-                                 static_cast<std::streamsize>(content.contents.size()));
-        if (std::error_code error = file->finish()) refuse(path, error);
-        files_.emplace_back(path, std::move(file));
-    }
-    // In the order in which they were added.
-    void commit() {
-        for (auto& [path, file] : files_)
-            if (std::error_code error = file->commit()) refuse(path, error);
-    }
-
-private:
-    std::vector<std::pair<fs::path, std::unique_ptr<AtomicFile>>> files_;
-};
 
 // Names come from exporters, but also from node names: none may leave the folder.
 void check_names(const ExportResult& result) {
@@ -124,17 +88,24 @@ std::string export_manifest(std::string_view format, const ExportResult& result)
 void write_export(std::string_view format, const ExportResult& result, const std::string& folder) {
     check_names(result);
     const fs::path root(folder);
-    make_folder(root);
     FileSet files;
+    files.make_folder(root);
     for (const ExportFile& file : result.files) {
         const fs::path path = root / file.name;
-        make_folder(path.parent_path());
-        files.add(path, file);
+        files.make_folder(path.parent_path());
+        files.add(path, [&](std::ostream& to) {
+            if (file.write)
+                file.write(to);
+            else
+                to << file.contents;
+        });
     }
-    files.add(root / kManifest, {kManifest, export_manifest(format, result)});
+    files.add(root / kManifest, [&](std::ostream& to) { to << export_manifest(format, result); });
     std::error_code error;
     fs::remove(root / kManifest, error);  // of an export before: not complete any more
-    if (error) refuse(root / kManifest, error);
+    if (error)
+        throw UserError("{}: it cannot be replaced: {}; name another folder",
+                        (root / kManifest).string(), error.message());
     files.commit();
 }
 

@@ -346,19 +346,15 @@ bool check_indices(const Plan& plan, Report& report) {
     indices.phase(plan.prefill, "prefill");
     indices.phase(plan.decode, "decode");
     if (report.size() > 0) return false;
-    // Names and order of the operators, one producer for each value.
-    try {
-        importer::check_graph(plan.graph);
-        std::string digest = importer::graph_digest(plan.graph);
-        if (digest != plan.graph_digest)
-            report.add("digest", "the plan is of graph {}, but carries graph {}", plan.graph_digest,
-                       digest);
-    } catch (const std::bad_alloc&) {
-        throw;  // which says nothing of the plan
-    } catch (const std::exception& error) {
-        report.add("graph", "{}", error.what());
+    // Names and order of the operators, one producer for each value, weights that are stored.
+    if (const std::string fault = importer::graph_fault(plan.graph); !fault.empty()) {
+        report.add("graph", "{}", fault);
         return false;
     }
+    const std::string digest = importer::graph_digest(plan.graph);
+    if (digest != plan.graph_digest)
+        report.add("digest", "the plan is of graph {}, but carries graph {}", plan.graph_digest,
+                   digest);
     return true;
 }
 

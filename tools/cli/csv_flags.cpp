@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/file_set.h"
 #include "tools/cli/files.h"
 #include "tools/cli/terminal.h"
 
@@ -61,8 +62,8 @@ void check_csv_flags(const CsvFlags& flags, bool json) {
 }
 
 void write_csv(const CsvFlags& flags, const std::vector<planner::NamedTable>& tables) {
-    std::error_code error;
-    if (is_folder(flags)) fs::create_directories(flags.path, error);
+    FileSet folder;
+    if (is_folder(flags)) folder.make_folder(flags.path);
     const auto write = [&](const std::string& path, const planner::NamedTable& table) {
         write_file("--csv", path, table.text);
         say("table {} written to {}\n", table.name, path);

@@ -19,6 +19,7 @@
 #include "planner/machine/machine_file.h"
 #include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/file_set.h"
 #include "runtime/cards/cards.h"
 #include "runtime/drivers/host/host_topology.h"
 #include "tools/cli/calibrate.h"
@@ -254,8 +255,8 @@ planner::Machine measure(const DevicesArguments& flags) {
             "two, "
             "or say where with -o FILE",
             list);
-    if (flags.output.empty())
-        std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    FileSet folder;
+    if (flags.output.empty()) folder.make_folder(std::filesystem::path(path).parent_path());
     check_writable(flags.output.empty() ? "--measure" : "-o", path);
     planner::HostFacts facts = planner::read_host_facts();
     Interruptible interruptible;

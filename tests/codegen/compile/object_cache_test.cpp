@@ -77,8 +77,17 @@ TEST_CASE("a folder that others may write is no cache, and the reason is told", 
     CHECK(ObjectCache(kernels.string()).find("key", "k"));
     // Who may write the folder above could put another one, or a link, in its place.
     REQUIRE(::chmod(folder.path().c_str(), 0777) == 0);
-    CHECK_THAT(why_not_cached(kernels.string()), Catch::Contains("in the place of kernels"));
+    CHECK_THAT(why_not_cached(kernels.string()),
+               Catch::StartsWith(folder.path().string() + " is writable by others"));
     CHECK_FALSE(ObjectCache(kernels.string()).find("key", "k"));
+    // At any height, and past a link.
+    const fs::path deep = folder.path() / "a" / "b" / "kernels";
+    const test::TemporaryFolder elsewhere;
+    fs::create_directories(deep);
+    fs::create_directory_symlink(deep, elsewhere.path() / "link");
+    for (const fs::path& path : {deep, elsewhere.path() / "link"})
+        CHECK_THAT(why_not_cached(path.string()),
+                   Catch::StartsWith(folder.path().string() + " is writable by others"));
     REQUIRE(::chmod(folder.path().c_str(), 01777) == 0);  // its own entries alone
     CHECK(ObjectCache(kernels.string()).find("key", "k"));
     if (::geteuid() != 0) return;

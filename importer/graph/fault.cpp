@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <set>
+
+#include "importer/graph/graph.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::importer {
+namespace {
+
+// Ends the walk at what does not hold. Caught by `graph_fault` alone.
+struct Broken {
+    std::string what;
+};
+
+template <class... Args>
+void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+    if (!holds) throw Broken{fmt::format(format, std::forward<Args>(args)...)};
+}
+
+// Each operand and result is there, and its value has that shape and type.
+void require_tensors(const Graph& graph, const Op& op) {
+    const auto look = [&](const TensorOperand& o, const std::vector<ValueId>& values) {
+        require(o.index >= -static_cast<int32_t>(op.weights.size()) &&
+                    o.index < static_cast<int32_t>(values.size()),
+                "{}: {} is out of range", op.name, o.name);
+        if (o.index < 0) return;
+        const Value& v = graph.value(values[static_cast<size_t>(o.index)]);
+        require(v.kind == ValueKind::kTensor && v.dtype == o.dtype &&
+                    std::equal(v.shape.begin(), v.shape.end(), o.shape.begin(), o.shape.end(),
+                               [](const Dim& a, int64_t b) { return a.value == b; }),
+                "{}: {} and its value {} disagree", op.name, o.name, v.name);
+    };
+    for (const TensorOperand& o : op.as<TensorAttrs>().operands) look(o, op.inputs);
+    for (const TensorOperand& o : op.as<TensorAttrs>().results) {
+        require(o.index >= 0, "{}: {} is no output", op.name, o.name);
+        look(o, op.outputs);
+    }
+}
+
+void require_op(const Graph& graph, const Op& op, std::vector<bool>& produced) {
+    require(op.attrs.index() == static_cast<size_t>(op.kind), "{}: kind and attributes disagree",
+            op.name);
+    for (ValueId v : op.inputs) {
+        require(v.valid() && v.index() < graph.values.size(), "{}: input out of range", op.name);
+        require(produced[v.index()], "{}: {} is used before it is produced", op.name,
+                graph.value(v).name);
+    }
+    for (WeightId w : op.weights) {
+        require(w.valid() && w.index() < graph.weights.size(), "{}: weight out of range", op.name);
+        const Weight& weight = graph.weight(w);
+        require(
+            keeps_onnx_form(op) || weight.packing != Packing::kDense || is_floating(weight.dtype),
+            "{}: its weight {} is of {}", op.name, weight.name, dtype_name(weight.dtype));
+    }
+    for (ValueId v : op.outputs) {
+        require(v.valid() && v.index() < graph.values.size(), "{}: output out of range", op.name);
+        require(!produced[v.index()], "{}: {} has two producers", op.name, graph.value(v).name);
+        produced[v.index()] = true;
+    }
+    if (op.kind == OpKind::kTensor) require_tensors(graph, op);
+}
+
+// A logical range of `size` lies in the source's `stored` rows or columns.
+bool lies_in(Range range, int64_t size, int64_t stored) {
+    if (range.empty()) return size == stored;
+    return range.begin >= 0 && range.end <= stored && range.size() == size;
+}
+
+// A weight is a rectangle of what is stored, and what is dense has its bytes. Those of codes,
+// scales and zero points are counted as they are read.
+void require_storage(const Graph& graph, const Weight& w) {
+    require(w.data.file.value < static_cast<int32_t>(graph.files.size()), "{}: file out of range",
+            w.name);
+    require(w.data.blob.value < static_cast<int32_t>(graph.blobs.size()), "{}: blob out of range",
+            w.name);
+    if (w.data.blob.valid()) {
+        const uint64_t size = graph.blobs[w.data.blob.index()].size();
+        require(w.data.offset <= size && w.data.length <= size - w.data.offset,
+                "{}: it reaches beyond its blob", w.name);
+    }
+    if (!w.data.has_data()) return;
+
+    int64_t elements = 1;
+    for (int64_t d : w.source_shape)
+        require(d >= 0 && !__builtin_mul_overflow(elements, d, &elements),
+                "{}: its stored shape makes no sense", w.name);
+    if (w.packing == Packing::kDense && !w.gguf) {
+        int64_t bits = 0;
+        require(!__builtin_mul_overflow(elements, dtype_bits(w.dtype), &bits) &&
+                    static_cast<uint64_t>(bits + 7) / 8 <= w.data.length,
+                "{}: fewer bytes are stored than its shape needs", w.name);
+    }
+    if (w.shape.size() == 1)
+        require(lies_in(w.rows, w.shape[0], elements), "{}: it reaches beyond what is stored",
+                w.name);
+    if (w.shape.size() != 2) return;
+    require(!w.source_shape.empty(), "{}: a matrix without a stored shape", w.name);
+    const int64_t columns = w.source_shape.back();
+    const int64_t rows = columns > 0 ? elements / columns : 0;
+    require(lies_in(w.rows, w.shape[0], w.transposed ? columns : rows) &&
+                lies_in(w.columns, w.shape[1], w.transposed ? rows : columns),
+            "{}: it reaches beyond what is stored", w.name);
+}
+
+}  // namespace
+
+std::string graph_fault(const Graph& graph) {
+    try {
+        std::vector<bool> produced(graph.values.size());
+        for (ValueId v : graph.inputs) {
+            require(v.valid() && v.index() < graph.values.size(), "graph input out of range");
+            produced[v.index()] = true;
+        }
+        std::set<std::string> names;
+        for (const Op& op : graph.ops) {
+            require(names.insert(op.name).second, "two operators are called {}", op.name);
+            require_op(graph, op, produced);
+        }
+        for (ValueId v : graph.outputs)
+            require(produced[v.index()], "{} is never produced", graph.value(v).name);
+        for (const Weight& w : graph.weights) require_storage(graph, w);
+    } catch (const Broken& broken) {
+        return broken.what;
+    }
+    return "";
+}
+
+void check_graph(const Graph& graph) {
+    const std::string fault = graph_fault(graph);
+    CLEAVE_CHECK(fault.empty()) << fault;
+}
+
+}  // namespace cleave::importer

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/base/file_set.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "runtime/base/errors.h"
+
+namespace cleave {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void refuse(const fs::path& path, std::error_code error) {
+    throw UserError("{}: cannot write there: {}; name a folder that can be made or written",
+                    path.string(), error.message());
+}
+
+}  // namespace
+
+FileSet::~FileSet() {
+    files_.clear();
+    for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) ::rmdir(folder->c_str());
+}
+
+void FileSet::make_folder(const fs::path& folder) {
+    int failed = ENOTDIR;
+    fs::path at;
+    for (const fs::path& part : folder) {
+        at /= part;
+        if (::mkdir(at.c_str(), 0777) == 0)
+            made_.push_back(at);
+        else if (errno != EEXIST)
+            failed = errno;
+    }
+    // What may not be made may be there.
+    std::error_code ignored;
+    if (!fs::is_directory(folder, ignored)) refuse(folder, {failed, std::generic_category()});
+}
+
+void FileSet::add(const fs::path& path, const std::function<void(std::ostream&)>& write) {
+    auto file = std::make_unique<AtomicFile>(path);
+    if (file->error()) refuse(path, file->error());
+    write(file->stream());
+    if (std::error_code error = file->finish()) refuse(path, error);
+    files_.emplace_back(path, std::move(file));
+}
+
+void FileSet::commit() {
+    for (auto& [path, file] : files_)
+        if (std::error_code error = file->commit()) refuse(path, error);
+}
+
+}  // namespace cleave
