@@ -103,10 +103,39 @@ void require_storage(const Graph& graph, const Weight& w) {
             "{}: it reaches beyond what is stored", w.name);
 }
 
+bool has_control(std::string_view text) {
+    return std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
 }  // namespace
+
+std::string unprintable_name(const Graph& graph) {
+    std::string found;
+    const auto look = [&](const std::string& text) {
+        if (found.empty() && has_control(text)) found = text;
+    };
+    look(graph.exporter);
+    look(graph.config.model_type);
+    for (const Op& op : graph.ops) {
+        look(op.name);
+        for (const std::string& node : op.onnx_nodes) look(node);
+        if (const auto* kept = std::get_if<OpaqueAttrs>(&op.attrs))
+            for (const std::string* text : {&kept->domain, &kept->op_type, &kept->reason})
+                look(*text);
+        if (const auto* kept = std::get_if<TensorAttrs>(&op.attrs)) look(kept->op_type);
+    }
+    for (const Value& value : graph.values) look(value.name);
+    for (const Weight& weight : graph.weights) look(weight.name);
+    for (const RopeTable& table : graph.rope_tables) look(table.name);
+    for (const std::string& note : graph.notes) look(note);
+    std::ranges::replace_if(found, [](char c) { return has_control({&c, 1}); }, '?');
+    return found;
+}
 
 std::string graph_fault(const Graph& graph) {
     try {
+        const std::string name = unprintable_name(graph);
+        require(name.empty(), "the name '{}' has control characters", name);
         std::vector<bool> produced(graph.values.size());
         for (ValueId v : graph.inputs) {
             require(v.valid() && v.index() < graph.values.size(), "graph input out of range");

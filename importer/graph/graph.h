@@ -327,6 +327,10 @@ inline bool keeps_onnx_form(const Op& op) {
 }
 std::string onnx_op_type(const Op& op);  // of such an operator, "com.microsoft.Gelu"
 
+// A name or note that would break a line of what is printed, with ? for its control characters;
+// empty where there is none.
+std::string unprintable_name(const Graph& graph);
+
 // The first invariant of the header that does not hold, with the operator's or weight's name; empty
 // where all do. Indices of a graph that comes from a file are checked before.
 std::string graph_fault(const Graph& graph);

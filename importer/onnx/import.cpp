@@ -10,6 +10,7 @@
 #include "importer/onnx/recover/recovery.h"
 #include "importer/onnx/recover/roles.h"
 #include "importer/onnx/recover/tensor_graph.h"
+#include "runtime/base/errors.h"
 
 namespace cleave::importer {
 namespace {
@@ -75,6 +76,11 @@ Graph import_onnx(std::unique_ptr<onnx::ModelProto> proto, const std::string& pa
     else
         graph = recover_graph(model, roles, tensors);
     graph.exporter = guess_exporter(model);
+    if (const std::string name = unprintable_name(graph); !name.empty())
+        throw UserError(
+            "{}: the name '{}' has control characters; names of nodes, values and initializers are "
+            "printable text: rename it in the exported model",
+            path, name);
     check_graph(graph);
     return graph;
 }

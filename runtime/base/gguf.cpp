@@ -68,7 +68,7 @@ public:
         const uint64_t tensors = count("tensors", kMostTensors);
         const uint64_t pairs = count("key-value pairs", kMostPairs);
         for (uint64_t i = 0; i < pairs; ++i) {
-            const std::string key = text("a key");
+            const std::string key = name("a key");
             const auto type = number<uint32_t>("the type of " + key);
             if (file.metadata.contains(key)) refuse(fmt::format("has '{}' twice", key));
             file.metadata[key] = value(key, type);
@@ -115,6 +115,14 @@ private:
         std::string text(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
         at_ += size;
         return text;
+    }
+
+    // Which messages and tables show.
+    std::string name(const std::string& what) {
+        std::string name = text(what);
+        if (std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+            refuse(fmt::format("has control characters in {}, before byte {}", what, at_));
+        return name;
     }
 
     void check_version() {
@@ -173,7 +181,7 @@ private:
 
     GgufTensor tensor() {
         GgufTensor t;
-        t.name = text("a tensor's name");
+        t.name = name("a tensor's name");
         const auto dimensions = number<uint32_t>(t.name);
         if (dimensions == 0 || dimensions > kMostDimensions)
             refuse(fmt::format("has {} dimensions for tensor '{}'", dimensions, t.name));

@@ -9,14 +9,6 @@
 using namespace cleave;
 namespace fs = std::filesystem;
 
-namespace {
-
-bool is_empty(const fs::path& folder) {
-    return fs::directory_iterator(folder) == fs::directory_iterator();
-}
-
-}  // namespace
-
 TEST_CASE("files of a set appear together, in folders that are made for them", "[base]") {
     const test::TemporaryFolder folder;
     const fs::path deep = folder.path() / "a" / "b";
@@ -42,7 +34,7 @@ TEST_CASE("a set that is not committed leaves no file and no folder", "[base]") 
             files.commit();
         }(),
         UserError);
-    CHECK(is_empty(folder.path()));
+    CHECK(fs::is_empty(folder.path()));
 
     fs::create_directory(folder.path() / "kept");
     {
@@ -50,7 +42,7 @@ TEST_CASE("a set that is not committed leaves no file and no folder", "[base]") 
         files.make_folder(folder.path() / "kept" / "made");
     }
     CHECK(fs::exists(folder.path() / "kept"));
-    CHECK(is_empty(folder.path() / "kept"));
+    CHECK(fs::is_empty(folder.path() / "kept"));
 
     std::ofstream(folder.path() / "file") << "x";
     FileSet files;

@@ -69,6 +69,10 @@ TEST_CASE("a GGUF file that is damaged, later or of a form without support is na
     CHECK_THAT(error_of(header(0, 0, 4)), Contains("is of version 4; supported are 2 and 3"));
     CHECK_THAT(error_of(header(0, 0, 3 << 24)), Contains("big-endian"));
     CHECK_THAT(error_of(header(uint64_t{1} << 63, 0)), Contains("tensors; at most"));
+    CHECK_THAT(error_of(header(0, 1) + text("a\nb") + raw(uint32_t{4}) + raw(uint32_t{7})),
+               Contains("has control characters in a key"));
+    CHECK_THAT(error_of(padded(header(1, 0) + tensor("a\x1b", {4}, 0, 0), 16)),
+               Contains("has control characters in a tensor's name"));
     CHECK_THAT(error_of(header(0, 1) + raw(~uint64_t{0})), Contains("ends within a key"));
     const auto pair = [](const std::string& value) { return header(0, 1) + text("k") + value; };
     CHECK_THAT(error_of(pair(raw(uint32_t{13}))), Contains("a value of type 13 for 'k'"));

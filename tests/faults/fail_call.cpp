@@ -3,7 +3,10 @@
 // would have it fail. Without CLEAVE_FAIL it does nothing.
 //   CLEAVE_FAIL=KIND:N          KIND: one of kNames
 //   CLEAVE_FAIL_SERVER=1        calls count from the first connection that a client made
+//   CLEAVE_FAIL_FILE=FILE       of "shrink": which file becomes empty once it is mapped
 //   CLEAVE_FAIL_COUNT=FILE      at the end FILE has how many calls of KIND there were
+// "site" is memory, too, but of calls that come from one place (the same kSiteDepth callers) the
+// first alone counts: so each place fails once, where each call would take days.
 // Calls that the C library makes of its own functions do not come here; what is written to standard
 // error never fails. Memory inside LLVM never fails, because LLVM would end the process; "compile"
 // is its answer that a kernel does not compile or link.
@@ -61,11 +64,13 @@ enum class Kind {
     kAccept,
     kWait,
     kReceive,
-    kSend
+    kSend,
+    kShrink,
+    kSite
 };
 constexpr const char* kNames[] = {"",       "memory", "open",    "read",    "write",   "rename",
                                   "map",    "thread", "process", "library", "compile", "socket",
-                                  "accept", "wait",   "receive", "send"};
+                                  "accept", "wait",   "receive", "send",    "shrink",  "site"};
 
 Kind failing = Kind::kNone;
 long failing_call = 0;
@@ -130,11 +135,33 @@ bool is_in_json_destructor() {
     return false;
 }
 
+// Whether no call came from this place before. A table of hashes (FNV-1a) that is never full.
+bool is_new_site() {
+    constexpr int kSiteDepth = 10;
+    static std::atomic<uint64_t> seen[1 << 18];
+    const Inside here;
+    void* callers[kSiteDepth];
+    const int count = backtrace(callers, kSiteDepth);
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int i = 0; i < count; ++i)
+        hash = (hash ^ reinterpret_cast<uintptr_t>(callers[i])) * 0x100000001b3u;
+    for (uint64_t at = hash;; ++at) {
+        std::atomic<uint64_t>& slot = seen[at % std::size(seen)];
+        uint64_t was = 0;
+        if (slot.compare_exchange_strong(was, hash | 1)) return true;
+        if (was == (hash | 1)) return false;
+    }
+}
+
 bool fails(Kind kind) {
     if (kind == Kind::kMemory && inside > 0) return false;
-    if (!armed.load(std::memory_order_relaxed) || kind != failing || ++calls < failing_call ||
-        has_failed)
+    if (!armed.load(std::memory_order_relaxed)) return false;
+    if (kind == Kind::kMemory && failing == Kind::kSite) {
+        if (!is_new_site()) return false;
+    } else if (kind != failing) {
         return false;
+    }
+    if (++calls < failing_call || has_failed) return false;
     const Inside here;
     return !(kind == Kind::kMemory && is_in_json_destructor()) && !has_failed.exchange(true);
 }
@@ -144,6 +171,16 @@ template <class Result>
 Result refused(int error, Result answer) {
     errno = error;
     return answer;
+}
+
+// Another program empties the file that was mapped.
+void* shrunk(int file, void* mapped) {
+    const char* const path = failing == Kind::kShrink ? std::getenv("CLEAVE_FAIL_FILE") : nullptr;
+    struct stat one = {}, other = {};
+    if (path && fstat(file, &one) == 0 && stat(path, &other) == 0 && one.st_dev == other.st_dev &&
+        one.st_ino == other.st_ino && fails(Kind::kShrink) && truncate(path, 0) != 0)
+        _exit(70);
+    return mapped;
 }
 
 using Symbol = void*(void*, const char*);
@@ -177,7 +214,7 @@ void arm() {
         std::fprintf(stderr, "CLEAVE_FAIL=%s: no such kind of call\n", what);
         _exit(70);
     }
-    if (failing == Kind::kMemory) find_json_destructors();
+    if (failing == Kind::kMemory || failing == Kind::kSite) find_json_destructors();
     // Children that it starts are not of interest, and would write the same file.
     unsetenv("CLEAVE_FAIL");
     is_server = std::getenv("CLEAVE_FAIL_SERVER") != nullptr;
@@ -354,13 +391,13 @@ int linkat(int folder, const char* from, int other, const char* to, int flags) {
 
 void* mmap(void* at, size_t size, int protection, int flags, int file, off_t offset) {
     static auto* const kReal = next<void*(void*, size_t, int, int, int, off_t)>("mmap");
-    return fails(Kind::kMap) ? refused<void*>(ENOMEM, MAP_FAILED)
-                             : kReal(at, size, protection, flags, file, offset);
+    if (fails(Kind::kMap)) return refused<void*>(ENOMEM, MAP_FAILED);
+    return shrunk(file, kReal(at, size, protection, flags, file, offset));
 }
 void* mmap64(void* at, size_t size, int protection, int flags, int file, off64_t offset) {
     static auto* const kReal = next<void*(void*, size_t, int, int, int, off64_t)>("mmap64");
-    return fails(Kind::kMap) ? refused<void*>(ENOMEM, MAP_FAILED)
-                             : kReal(at, size, protection, flags, file, offset);
+    if (fails(Kind::kMap)) return refused<void*>(ENOMEM, MAP_FAILED);
+    return shrunk(file, kReal(at, size, protection, flags, file, offset));
 }
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),

@@ -52,6 +52,31 @@ TEST_CASE("a mapped file that becomes shorter is an error with its name", "[tool
                                       Catch::Contains("became shorter while it was read"));
 }
 
+TEST_CASE("a model's file that becomes shorter while a command reads it is an error with its name",
+          "[tools]") {
+    const TemporaryFolder folder;
+    const auto run = [&](const std::string& fails) {
+        const std::filesystem::path model = folder.path() / "model";
+        std::filesystem::remove_all(model);
+        std::filesystem::copy(source_root() / "tests/files/families/llama", model);
+        const std::string weights = (model / "model.safetensors").string();
+        return run_program({"env", "LD_PRELOAD=" CLEAVE_FAIL_CALL, "CLEAVE_FAIL=" + fails,
+                            "CLEAVE_FAIL_FILE=" + weights,
+                            "CLEAVE_FAIL_COUNT=" + (folder.path() / "count").string(),
+                            CLEAVE_BINARY, "run", model.string(), "--input-ids", "1,2", "--devices",
+                            "host"});
+    };
+    REQUIRE(run("shrink:0").exit_code == 0);
+    const int maps = std::stoi(read_file(folder.path() / "count"));
+    REQUIRE(maps > 0);
+    for (int i = 1; i <= maps; ++i) {
+        const CommandResult result = run("shrink:" + std::to_string(i));
+        INFO(i << " of " << maps);
+        CHECK(result.exit_code == 1);
+        CHECK_THAT(result.error, Catch::Contains("model.safetensors"));
+    }
+}
+
 TEST_CASE("a SIGBUS of no file ends the process as ever", "[tools]") {
     const TemporaryFolder folder;
     const std::string errors = (folder.path() / "errors").string();

@@ -15,12 +15,16 @@ import signal
 import subprocess
 import time
 
+import soak_inputs
+
 SHAPES = ["stories-260k", "llama-110m", "llama-3.2-1b", "llama-3-8b", "qwen3-4b", "gemma-3-1b"]
 MACHINES = ["sim:h100[0-1]", "sim:h100[0-3]", "sim:rtx4090[0-1]", "sim:a100-40[0],sim:h100[0]", "host[0-1]"]
 HOSTS = [["host"], ["host[0-1]", "--tp", "2"], ["host[0-1]", "--pp", "2"], ["host[0-2]", "--tp", "3"],
          ["host[0-3]", "--tp", "2", "--pp", "2"]]
 LLVM_ENDS = ("LLVM ERROR", "out of memory", "bad_alloc", "Allocation failed")
-NOT_IN_ONNX = "ONNX has no words for", "its weights are of several types"
+# Of right commands that chance made: an answer, no fault.
+REFUSALS = "ONNX has no words for", "its weights are of several types", "does not fit"
+RANDOM_MODELS = 4  # at a time
 LIMITS = {"address space": (resource.RLIMIT_AS, (50 << 20, 4 << 30)),
           "size of files": (resource.RLIMIT_FSIZE, (0, 200_000)),
           "descriptors": (resource.RLIMIT_NOFILE, (5, 60)),  # its libraries are loaded with one
@@ -34,17 +38,31 @@ class Commands:
         self.random, self.stops, self.tokens = random.Random(seed), False, {}
         self.out, self.tmp = folder / "out", folder / "tmp"
         self.tmp.mkdir(parents=True)
-        self.counts = {"commands": 0, "commands that were ended": 0, "commands with a fault": 0}
+        self.models, self.machine = [], folder / "machine.json"
+        self.counts = {"commands": 0, "commands that were ended": 0, "commands with a fault": 0,
+                       "random models": 0}
         families = root / "tests/files/families"
         self.folders = sorted(str(p.parent) for p in families.glob("*/config.json"))
         self.ggufs = sorted(str(p) for p in (root / "tests/files/gguf").glob("*.gguf")
                             if not re.match("tokenizer_|blocks", p.name))
 
+    def model(self):
+        """One of some random models, each of which a new one replaces now and then."""
+        if len(self.models) < RANDOM_MODELS or self.random.random() < 0.05:
+            if len(self.models) == RANDOM_MODELS:
+                gone = self.models.pop(0)
+                shutil.rmtree(gone)
+                self.tokens.pop(str(gone), None)
+            self.counts["random models"] += 1
+            self.models.append(self.folder / f"model{self.counts['random models']}")
+            soak_inputs.write_model(self.random, self.models[-1])
+        return str(self.random.choice(self.models))
+
     def words(self):
         """A command, and what its output must equal another's by, if anything."""
         choose = self.random.choice
         bundled = str(self.root / "models/bundled/model.onnx")
-        kind = self.random.randrange(7)
+        kind = self.random.randrange(10)
         if kind == 0:
             return ["plan", choose(SHAPES), "--devices", choose(MACHINES), "--batch",
                     str(choose([1, 4, 16])), "--context", str(choose([128, 512])), "-o",
@@ -61,6 +79,15 @@ class Commands:
                     "-o", str(self.out / "exported")], None
         if kind == 5:
             return ["convert", choose(self.folders), "--copy", "-o", str(self.out / "converted")], None
+        if kind <= 7:
+            model = self.model()
+            return ["run", model, "--input-ids", "1,2,3,4", "--max-new-tokens", "6", "--devices",
+                    f"host[0-{self.random.randrange(4)}]"], model
+        if kind == 8:
+            soak_inputs.write_machine(self.random, self.machine)
+            return ["plan", self.random.choice([*SHAPES, self.model()]), "--machine", str(self.machine),
+                    "--batch", str(choose([1, 4, 16])), "--objective",
+                    choose(["latency", "throughput", "memory"]), "-o", str(self.out / "a.plan")], None
         return ["inspect", choose(SHAPES), "--devices", choose(MACHINES), "--html",
                 str(self.out / "page.html")], None
 
@@ -124,20 +151,19 @@ class Commands:
         elif code == 1 and "cleave: " not in errors:
             self.finds.add("no reason: " + what)
         elif code == 1 and not limit and not sent and "damaged" not in words[1] and \
-                not any(w in errors for w in NOT_IN_ONNX):
+                not any(w in errors for w in REFUSALS):
             self.finds.add(what)
         if code == 0 and same_as:
             text = output.strip()
             if self.tokens.setdefault(same_as, text) != text:
                 self.finds.add(f"{words} wrote {text!r}, others {self.tokens[same_as]!r}")
-        # What a process that is killed left is gone with the next, or here.
-        if left := [p.name for p in self.tmp.iterdir()]:
-            if code >= 0:
-                self.finds.add(f"{words} with {limit or sent}, exit code {code}, left {left}")
+        left = [p.name for p in (*self.tmp.iterdir(), *self.out.rglob("*.tmp"))]
+        if left:
+            self.finds.add(f"{words} with {limit or sent}, exit code {code}, left {left}")
             shutil.rmtree(self.tmp)
             self.tmp.mkdir()
-        if code == 1 and (parts := [p.name for p in self.out.rglob("*") if p.is_file()]):
-            self.finds.add(f"{words} with {limit or sent} failed, and wrote {parts}")
+        if code == 1 and (parts := [p.name for p in self.out.rglob("*")]):
+            self.finds.add(f"{words} with {limit or sent} failed, and left {parts}")
 
     def run_until(self, end):
         while time.monotonic() < end and not self.stops:

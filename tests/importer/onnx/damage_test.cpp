@@ -163,6 +163,15 @@ TEST_CASE("A missing initializer, a cycle and a name defined twice are refused b
                Contains("nothing makes the graph output"));
 }
 
+TEST_CASE("Names that would break lines of what is printed are refused", "[importer]") {
+    const std::string forged = "softmax\ncleave: all is well";
+    const std::string error =
+        import_error([&](ModelProto& m) { node_of(m, "Softmax").set_name(forged); });
+    CHECK_THAT(error, Contains("'softmax?cleave: all is well' has control characters"));
+    CHECK_THAT(import_error([&](ModelProto& m) { m.set_producer_name("a\nb"); }),
+               Contains("has control characters"));
+}
+
 TEST_CASE("An operator that a layer cannot have is refused by node and operator", "[importer]") {
     std::string name;
     const std::string error = import_error([&](ModelProto& m) {
