@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "importer/graph/graph.h"
 #include "runtime/base/errors.h"
 
@@ -61,9 +63,10 @@ void require_op(const Graph& graph, const Op& op, std::vector<bool>& produced) {
     if (op.kind == OpKind::kTensor) require_tensors(graph, op);
 }
 
-// A logical range of `size` lies in the source's `stored` rows or columns.
+// A logical range of `size` lies in the source's `stored` rows or columns. Without a range it is
+// the first of them (of a table of rotations whose halves are equal, one).
 bool lies_in(Range range, int64_t size, int64_t stored) {
-    if (range.empty()) return size == stored;
+    if (range.empty()) return size >= 0 && size <= stored;
     return range.begin >= 0 && range.end <= stored && range.size() == size;
 }
 
@@ -100,7 +103,9 @@ void require_storage(const Graph& graph, const Weight& w) {
     const int64_t rows = columns > 0 ? elements / columns : 0;
     require(lies_in(w.rows, w.shape[0], w.transposed ? columns : rows) &&
                 lies_in(w.columns, w.shape[1], w.transposed ? rows : columns),
-            "{}: it reaches beyond what is stored", w.name);
+            "{}: rows {} to {} and columns {} to {} are not of the stored [{}]", w.name,
+            w.rows.begin, w.rows.end, w.columns.begin, w.columns.end,
+            fmt::join(w.source_shape, ", "));
 }
 
 bool has_control(std::string_view text) {

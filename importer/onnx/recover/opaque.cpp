@@ -79,12 +79,13 @@ private:
         const Constant& c = model_.constants[index];
         Weight w;
         w.name = c.name;
-        w.shape = w.source_shape = c.dims;
+        w.shape = c.dims;
         // Plans count matrices: further dimensions go into the columns.
         while (w.shape.size() > 2) {
             w.shape[1] *= w.shape.back();
             w.shape.pop_back();
         }
+        w.source_shape = w.shape;
         w.dtype = dtype(c.elem_type);
         w.data = c.data;
         if (w.data.blob.valid()) {
