@@ -86,20 +86,11 @@ std::vector<Mutation> graph_number_mutations() {
     };
 }
 
-// The first weight that has bytes, is a matrix, and is packed or not.
-importer::Weight* stored_matrix(Plan& p, bool packed) {
-    for (importer::Weight& w : p.graph.weights)
-        if (w.data.has_data() && w.shape.size() == 2 &&
-            packed == (w.packing != importer::Packing::kDense))
-            return &w;
-    return nullptr;
-}
-
-Mutation of_stored(const char* what, bool packed, void (*change)(importer::Weight&)) {
+Mutation of_stored(const char* what, void (*change)(importer::Weight&)) {
     return {what, "graph", [=](Plan& p) {
-                importer::Weight* w = stored_matrix(p, packed);
-                if (w) change(*w);
-                return w != nullptr;
+                for (importer::Weight& w : p.graph.weights)
+                    if (w.data.has_data() && w.shape.size() == 2) return change(w), true;
+                return false;
             }};
 }
 
@@ -107,22 +98,17 @@ Mutation of_stored(const char* what, bool packed, void (*change)(importer::Weigh
 std::vector<Mutation> stored_weight_mutations() {
     using importer::Weight;
     return {
-        of_stored("a stored shape has twice the rows that its bytes have", false,
+        of_stored("a stored shape has twice the rows that its bytes have",
                   [](Weight& w) { w.source_shape.front() *= 2; }),
-        of_stored("a stored shape has less than nothing", false,
+        of_stored("a stored shape has less than nothing",
                   [](Weight& w) { w.source_shape.front() = -1; }),
-        of_stored("a stored shape has 2^124 elements", false,
+        of_stored("a stored shape has 2^124 elements",
                   [](Weight& w) { w.source_shape = {int64_t{1} << 62, int64_t{1} << 62}; }),
-        of_stored("a weight begins before what is stored", false,
+        of_stored("a weight begins before what is stored",
                   [](Weight& w) { w.rows = {-1, w.shape[0] - 1}; }),
-        of_stored("a weight ends after what is stored", false,
+        of_stored("a weight ends after what is stored",
                   [](Weight& w) { w.columns = {1, w.shape[1] + 1}; }),
-        of_stored("codes begin before what is stored", true,
-                  [](Weight& w) { w.rows = {-8, w.shape[0] - 8}; }),
-        of_stored("codes have another stored shape", true,
-                  [](Weight& w) { w.source_shape = {w.shape[0]}; }),
-        of_stored("a matrix is said to be of integers", false,
-                  [](Weight& w) { w.dtype = DType::kInt8; }),
+        of_stored("a matrix is said to be of integers", [](Weight& w) { w.dtype = DType::kInt8; }),
     };
 }
 
