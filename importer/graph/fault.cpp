@@ -73,13 +73,14 @@ bool lies_in(Range range, int64_t size, int64_t stored) {
 // A weight is a rectangle of what is stored, and what is dense has its bytes. Those of codes,
 // scales and zero points are counted as they are read.
 void require_storage(const Graph& graph, const Weight& w) {
-    require(w.data.file.value < static_cast<int32_t>(graph.files.size()), "{}: file out of range",
-            w.name);
-    require(w.data.blob.value < static_cast<int32_t>(graph.blobs.size()), "{}: blob out of range",
-            w.name);
-    if (w.data.blob.valid()) {
-        const uint64_t size = graph.blobs[w.data.blob.index()].size();
-        require(w.data.offset <= size && w.data.length <= size - w.data.offset,
+    for (const DataRef* data : {&w.data, &w.quantization.scales, &w.quantization.zero_points}) {
+        require(data->file.value < static_cast<int32_t>(graph.files.size()),
+                "{}: file out of range", w.name);
+        require(data->blob.value < static_cast<int32_t>(graph.blobs.size()),
+                "{}: blob out of range", w.name);
+        if (!data->blob.valid()) continue;
+        const uint64_t size = graph.blobs[data->blob.index()].size();
+        require(data->offset <= size && data->length <= size - data->offset,
                 "{}: it reaches beyond its blob", w.name);
     }
     if (!w.data.has_data()) return;
@@ -88,12 +89,19 @@ void require_storage(const Graph& graph, const Weight& w) {
     for (int64_t d : w.source_shape)
         require(d >= 0 && !__builtin_mul_overflow(elements, d, &elements),
                 "{}: its stored shape makes no sense", w.name);
-    if (w.packing == Packing::kDense && !w.gguf) {
+    if (w.gguf)
+        require(gguf_layout(*w.gguf).elements > 1, "{}: {} is no type of blocks", w.name,
+                gguf_layout(*w.gguf).name);
+    const std::optional<DType> rounded = w.quantization.rounded_from;
+    const bool dense = w.packing == Packing::kDense || rounded;
+    if (dense && !w.gguf) {
         int64_t bits = 0;
-        require(!__builtin_mul_overflow(elements, dtype_bits(w.dtype), &bits) &&
+        require(!__builtin_mul_overflow(elements, dtype_bits(rounded.value_or(w.dtype)), &bits) &&
                     static_cast<uint64_t>(bits + 7) / 8 <= w.data.length,
                 "{}: fewer bytes are stored than its shape needs", w.name);
     }
+    require(dense || w.gguf || w.quantization.scales.has_data(), "{}: codes without scales",
+            w.name);
     if (w.shape.size() == 1)
         require(lies_in(w.rows, w.shape[0], elements), "{}: it reaches beyond what is stored",
                 w.name);

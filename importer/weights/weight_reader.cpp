@@ -42,7 +42,7 @@ std::span<const std::byte> WeightReader::bytes(const DataRef& ref) const {
     std::span<const std::byte> all;
     {
         std::lock_guard lock(files_->mutex);
-        std::optional<MappedFile>& map = files_->maps[ref.file.index()];
+        std::optional<MappedFile>& map = files_->maps.at(ref.file.index());
         if (!map) map.emplace(file.path);
         all = map->bytes();
     }

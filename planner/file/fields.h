@@ -6,6 +6,8 @@
 // struct by its own put and take, which come first in the file.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -106,9 +108,16 @@ void take(In value, Out& out) {
     if constexpr (std::is_same_v<In, int64_t>)
         if (value > kLargestNumber || value < -kLargestNumber)
             throw UserError("it holds {} where numbers end at {}", value, kLargestNumber);
+    if constexpr (std::is_floating_point_v<In>)
+        if (!std::isfinite(value)) throw UserError("it holds a number that is not finite");
     out = value;
 }
-inline void take(const std::string& text, std::string& out) { out = text; }
+// Names, which messages and tables show, each in its line.
+inline void take(const std::string& text, std::string& out) {
+    if (std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+        throw UserError("it holds a text with control characters");
+    out = text;
+}
 template <class Tag>
 void take(int32_t id, Index<Tag>& out) {
     out = Index<Tag>(id);

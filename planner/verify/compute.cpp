@@ -149,6 +149,16 @@ ComputeWalk::Result ComputeWalk::rms_norm(OpId id, const Op& op) {
                    group, range_text(x->columns));
         return std::nullopt;
     }
+    // The kernel of q, k and v normalises what it has multiplied head by head.
+    const Graph& graph = walk_.graph();
+    const bool is_product = std::ranges::any_of(step_.ops, [&](OpId other) {
+        return graph.op(other).kind == OpKind::kLinear &&
+               graph.op(other).outputs[0] == op.inputs[0];
+    });
+    if (step_.kernel == KernelKind::kNormQkvRopeAppend && step_.kv.valid() && is_product &&
+        group != walk_.plan().kv_slabs[step_.kv.index()].head_dim)
+        walk_.fail("operand-sharding", "{} normalises {} columns together, a head has {}", op.name,
+                   group, walk_.plan().kv_slabs[step_.kv.index()].head_dim);
     walk_.execute(id, step_.device, x->columns);
     return Known{.columns = x->columns};
 }

@@ -58,12 +58,14 @@ public:
     }
 
     void graph();
+    void machine();
     void placement();
     void phase(const Phase& phase, const char* name);
 
 private:
     void op(const importer::Op& op);
     void kinds(const importer::Op& op);
+    void rope_table(const importer::RopeTable& table);
     void tile(const Tile& tile, const std::string& where);
     void action(const Phase& phase, const Compute& compute, const std::string& where);
     void action(const Phase& phase, const Transfer& transfer, const std::string& where);
@@ -110,14 +112,16 @@ bool attributes_are_sane(const importer::Op& op) {
     }
     if (op.kind == OpKind::kRope) {
         const auto& a = op.as<importer::RopeAttrs>();
-        return a.num_heads > 0 && a.head_dim > 0 && is_width(a.num_heads) && is_width(a.head_dim);
+        return a.num_heads > 0 && a.head_dim > 0 && is_width(a.num_heads) && is_width(a.head_dim) &&
+               a.rotary_dim > 0 && a.rotary_dim <= a.head_dim;
     }
     if (op.kind == OpKind::kRmsNorm) return is_width(op.as<importer::RmsNormAttrs>().group);
     return true;
 }
 
-// Keys and values are what kv_append makes and attention reads second, and nothing else; a Llama's
-// operators make no tensors.
+// Keys and values are what kv_append makes and attention reads second, and nothing else; an
+// embedding alone reads ids, which nothing makes; logits are scaled at most; a Llama's operators
+// make no tensors.
 void Indices::kinds(const importer::Op& op) {
     using importer::OpKind;
     using importer::ValueKind;
@@ -126,15 +130,21 @@ void Indices::kinds(const importer::Op& op) {
                    ? std::optional(plan_.graph.value(v).kind)
                    : std::nullopt;
     };
-    const auto must_be_state = [&](ValueId v, bool state) {
-        if (const auto k = kind(v); k && (*k == ValueKind::kKvState) != state)
-            report_.add("graph", "{}: {} is {}keys and values", op.name, plan_.graph.value(v).name,
-                        state ? "no " : "");
+    const auto must_be = [&](ValueId v, ValueKind wanted, bool is, const char* what) {
+        if (const auto k = kind(v); k && (*k == wanted) != is)
+            report_.add("graph", "{}: {} is {}{}", op.name, plan_.graph.value(v).name,
+                        is ? "no " : "", what);
     };
-    for (size_t i = 0; i < op.inputs.size(); ++i)
-        must_be_state(op.inputs[i], op.kind == OpKind::kAttention && i == 1);
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+        must_be(op.inputs[i], ValueKind::kKvState, op.kind == OpKind::kAttention && i == 1,
+                "keys and values");
+        if (keeps_onnx_form(op)) continue;
+        must_be(op.inputs[i], ValueKind::kTokenIds, op.kind == OpKind::kEmbedding, "token ids");
+        if (op.kind != OpKind::kScale) must_be(op.inputs[i], ValueKind::kLogits, false, "logits");
+    }
     for (ValueId v : op.outputs) {
-        must_be_state(v, op.kind == OpKind::kKvAppend);
+        must_be(v, ValueKind::kKvState, op.kind == OpKind::kKvAppend, "keys and values");
+        must_be(v, ValueKind::kTokenIds, false, "token ids");
         if (kind(v) == ValueKind::kTensor && !keeps_onnx_form(op))
             report_.add("graph", "{}: {} is a tensor", op.name, plan_.graph.value(v).name);
     }
@@ -152,8 +162,14 @@ void Indices::op(const importer::Op& op) {
     kinds(op);
     if (op.layer < -1 || op.layer > kMostLayers)
         report_.add("graph", "{}: is in layer {}", where, op.layer);
-    if (op.kind == importer::OpKind::kRope)
-        id(op.as<importer::RopeAttrs>().table, plan_.graph.rope_tables, where, "rope table");
+    if (op.kind == importer::OpKind::kRope) {
+        const auto& a = op.as<importer::RopeAttrs>();
+        id(a.table, plan_.graph.rope_tables, where, "rope table");
+        if (a.table.valid() && a.table.index() < plan_.graph.rope_tables.size() &&
+            plan_.graph.rope_table(a.table).rotary_dim != a.rotary_dim)
+            report_.add("graph", "{}: it turns {} features, its table {}", where, a.rotary_dim,
+                        plan_.graph.rope_table(a.table).rotary_dim);
+    }
     if (!keeps_onnx_form(op)) {
         Arity a = arity(op);
         if (op.inputs.size() != a.inputs || op.outputs.size() != 1 ||
@@ -193,12 +209,7 @@ void Indices::graph() {
         if (!fine || !is_width(w.quantization.block))
             report_.add("graph", "{}: its shape makes no sense", w.name);
     }
-    for (const importer::RopeTable& t : g.rope_tables) {
-        if (!is_width(t.rotary_dim) || !is_width(t.max_positions))
-            report_.add("graph", "{}: its shape makes no sense", t.name);
-        optional_id(t.cos, g.weights, t.name, "weight");
-        optional_id(t.sin, g.weights, t.name, "weight");
-    }
+    for (const importer::RopeTable& t : g.rope_tables) rope_table(t);
     const importer::ModelConfig& c = g.config;
     for (int64_t n : {c.vocab_size, c.hidden_size, c.intermediate_size, c.num_heads, c.num_kv_heads,
                       c.head_dim})
@@ -214,11 +225,46 @@ void Indices::graph() {
         report_.add("workload", "{} is no number of tokens", w.kv_tokens);
 }
 
-void Indices::placement() {
-    for (const Link& link : plan_.machine.links) {
+// Its angles are computed, or rows of two weights that have as many as it says.
+void Indices::rope_table(const importer::RopeTable& t) {
+    const Graph& g = plan_.graph;
+    if (!is_width(t.rotary_dim) || !is_width(t.max_positions)) {
+        report_.add("graph", "{}: its shape makes no sense", t.name);
+        return;
+    }
+    if (!t.frequencies.empty()) {
+        if (static_cast<int64_t>(t.frequencies.size()) * 2 != t.rotary_dim)
+            report_.add("graph", "{}: {} frequencies for {} features", t.name, t.frequencies.size(),
+                        t.rotary_dim);
+        return;
+    }
+    for (const importer::WeightId w : {t.cos, t.sin}) {
+        id(w, g.weights, t.name, "weight");
+        if (!w.valid() || w.index() >= g.weights.size()) continue;
+        const std::vector<int64_t>& shape = g.weight(w).shape;
+        if (shape.size() != 2 || shape[0] < t.max_positions || shape[1] * 2 < t.rotary_dim)
+            report_.add("graph", "{}: {} does not have its angles", t.name, g.weight(w).name);
+    }
+}
+
+void Indices::machine() {
+    const Machine& m = plan_.machine;
+    const auto domain = [&](int i, const std::string& where) {
+        if (i < -1 || i >= static_cast<int>(m.domains.size()))
+            report_.add("index", "{}: domain {} does not exist, there are {}", where, i,
+                        m.domains.size());
+    };
+    for (const DeviceInfo& d : m.devices) domain(d.memory_domain, d.name);
+    for (const Link& link : m.links) {
         device(link.from, "a link");
         device(link.to, "a link");
+        domain(link.domain, "a link");
     }
+    for (const BandwidthDomain& d : m.domains)
+        if (d.bandwidth < 1) report_.add("index", "{}: {} bytes a second", d.name, d.bandwidth);
+}
+
+void Indices::placement() {
     for (const Stage& s : plan_.stages) {
         for (DeviceId d : s.devices) device(d, "a stage");
         id(s.first_op, plan_.graph.ops, "a stage", "operator");
@@ -342,6 +388,7 @@ void Indices::phase(const Phase& phase, const char* name) {
 bool check_indices(const Plan& plan, Report& report) {
     Indices indices(plan, report);
     indices.graph();
+    indices.machine();
     indices.placement();
     indices.phase(plan.prefill, "prefill");
     indices.phase(plan.decode, "decode");

@@ -20,7 +20,7 @@ Graph packed_graph() {
     w.packing = Packing::kMatMulNBits;
     w.source_shape = {16, 32};
     w.rows = {8, 16};
-    w.data = {FileId(0), {}, 0, 256};
+    w.data = w.quantization.scales = {FileId(0), {}, 0, 256};
     graph.weights.push_back(w);
     return graph;
 }
@@ -38,6 +38,16 @@ TEST_CASE("A weight is a part of what is stored, whatever it is packed in", "[im
     CHECK_THAT(graph_fault(graph), Contains("its stored shape makes no sense"));
     w.source_shape.clear();
     CHECK_THAT(graph_fault(graph), Contains("without a stored shape"));
+    w.gguf = GgufType::kF32;
+    w.source_shape = {16, 32};
+    CHECK_THAT(graph_fault(graph), Contains("F32 is no type of blocks"));
+    w = packed_graph().weights[0];
+    w.quantization.scales.file = FileId(1);
+    CHECK_THAT(graph_fault(graph), Contains("file out of range"));
+    w.quantization.scales = {};
+    CHECK_THAT(graph_fault(graph), Contains("codes without scales"));
+    w.quantization.rounded_from = DType::kF32;
+    CHECK_THAT(graph_fault(graph), Contains("fewer bytes are stored"));
     w = packed_graph().weights[0];
     w.data.file = FileId(1);
     CHECK_THAT(graph_fault(graph), Contains("file out of range"));

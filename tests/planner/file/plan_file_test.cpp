@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/file/plan_file.h"
 
+#include <cmath>
 #include <fstream>
 #include <random>
 
@@ -85,8 +86,10 @@ TEST_CASE("a plan read back is the plan, and gives the same bytes", "[planner]")
 
 TEST_CASE("computed weights travel inside the plan, up to a limit", "[planner]") {
     Plan plan = hand_plan({{0}});
-    plan.graph.blobs.push_back(std::vector<std::byte>(100, std::byte{7}));
-    plan.graph.weights[0].data = {importer::FileId(), importer::BlobId(0), 0, 100};
+    importer::Weight& w = plan.graph.weights[0];
+    const auto bytes = static_cast<size_t>(w.packed_bytes());
+    plan.graph.blobs.push_back(std::vector<std::byte>(bytes, std::byte{7}));
+    w.data = {importer::FileId(), importer::BlobId(0), 0, bytes};
     plan.graph_digest = importer::graph_digest(plan.graph);
     CHECK(same(plan, parse_plan(serialize_plan(plan), "memory")));
     plan.graph.blobs[0].resize((size_t{64} << 20) + 1);
@@ -137,6 +140,20 @@ TEST_CASE("a plan with a number near the ends of 64 bits is refused", "[planner]
         CHECK(has(user_error([&] { parse_plan(bytes, "some.file"); }),
                   "some.file: the plan is damaged: it holds " + std::to_string(number)));
     }
+}
+
+TEST_CASE("a plan with a number that is none, or a text of several lines, is refused",
+          "[planner]") {
+    Plan plan = hand_plan({{0}});
+    plan.machine.devices[0].name = "host[0]\ncleave: proved";
+    CHECK_THAT(user_error([&] { parse_plan(serialize_plan(plan), "x.plan"); }),
+               Catch::Contains("x.plan") && Catch::Contains("control characters"));
+    plan = hand_plan({{0}});
+    for (importer::Op& op : plan.graph.ops)
+        if (op.kind == importer::OpKind::kRmsNorm)
+            std::get<importer::RmsNormAttrs>(op.attrs).epsilon = std::nan("");
+    CHECK_THAT(user_error([&] { parse_plan(serialize_plan(plan), "x.plan"); }),
+               Catch::Contains("not finite"));
 }
 
 TEST_CASE("a damaged plan is refused or verified, and never crashes", "[planner]") {

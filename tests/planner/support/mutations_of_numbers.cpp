@@ -38,6 +38,19 @@ std::vector<Mutation> placed_number_mutations() {
          }},
         {"a pool of 2^63 - 1 tokens", "workload",
          [](Plan& p) { return p.workload.kv_tokens = INT64_MAX, true; }},
+        {"a device shares a domain that is not there", "index",
+         [](Plan& p) { return p.machine.devices.back().memory_domain = INT_MAX, true; }},
+        {"a link shares a domain that is not there", "index",
+         [](Plan& p) {
+             if (p.machine.links.empty()) return false;
+             return p.machine.links.back().domain = static_cast<int>(p.machine.domains.size()),
+                    true;
+         }},
+        {"a domain lets nothing through", "index",
+         [](Plan& p) {
+             if (p.machine.domains.empty()) return false;
+             return p.machine.domains.back().bandwidth = 0, true;
+         }},
         {"a pass of 2^63 - 1 ns", "index",
          [](Plan& p) { return p.prediction.decode_ns_per_token = INT64_MAX, true; }},
     };
@@ -72,6 +85,24 @@ std::vector<Mutation> graph_number_mutations() {
          [](Plan& p) {
              if (p.graph.rope_tables.empty()) return false;
              return p.graph.rope_tables.back().rotary_dim = int64_t{1} << 50, true;
+         }},
+        {"a rotation of more features than a head has", "graph",
+         [](Plan& p) {
+             for (importer::Op& op : p.graph.ops)
+                 if (op.kind == importer::OpKind::kRope)
+                     return std::get<importer::RopeAttrs>(op.attrs).rotary_dim = INT_MAX, true;
+             return false;
+         }},
+        {"a rotation of more features than its table has", "graph",
+         [](Plan& p) {
+             if (p.graph.rope_tables.empty()) return false;
+             return p.graph.rope_tables.back().rotary_dim += 2, true;
+         }},
+        {"a rotation that lacks a frequency", "graph",
+         [](Plan& p) {
+             if (p.graph.rope_tables.empty() || p.graph.rope_tables.back().frequencies.empty())
+                 return false;
+             return p.graph.rope_tables.back().frequencies.pop_back(), true;
          }},
         {"attention of 2^40 heads of 2^40 features", "graph",
          [](Plan& p) {
