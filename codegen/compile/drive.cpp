@@ -63,15 +63,13 @@ private:
     }
 
     CompiledKernel obtain(const Kernel& kernel) const {
-        std::string key = Digest()
-                              .add(std::string_view(kernel.source))
-                              .add(std::string_view(compiler_.key()))
-                              .hex();
+        const std::string made_from = compiler_.key() + "\n" + kernel.source;
+        const std::string key = Digest().add(std::string_view(made_from)).hex();
         std::optional<CompiledKernel> compiled;
-        if (options_.use_cache) compiled = cache_.find(key, kernel.name);
+        if (options_.use_cache) compiled = cache_.find(key, kernel.name, made_from);
         if (!compiled) {
             compiled = compiler_.compile(kernel);
-            if (options_.use_cache) cache_.store(key, *compiled);
+            if (options_.use_cache) cache_.store(key, *compiled, made_from);
         }
         compiled->measured.shared_bytes += kernel.launch.shared_bytes;
         return std::move(*compiled);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry: "CLEAVEO2", then 64-bit little-endian: sizes of the texts (name, compiler, object, what
+// Entry: "CLEAVEO3", then 64-bit little-endian: sizes of the texts (name, compiler, object, what
 // matrix instructions were counted in, their names and counts), then the resources; the texts; 32
-// characters of the digest of all before. An entry's time of modification is that of its last use.
+// characters of the digest of all before; what the kernel was made from, and the length of that. An
+// entry's time of modification is that of its last use.
 // The file "limit", where there is one, has the limit in bytes, in decimal digits.
 #include "codegen/compile/object_cache.h"
 
@@ -30,7 +31,7 @@ namespace cleave::codegen {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kMagic = "CLEAVEO2";
+constexpr std::string_view kMagic = "CLEAVEO3";
 constexpr size_t kDigestSize = 32;
 constexpr std::string_view kSuffix = ".o";
 constexpr const char* kLimitFile = "limit";
@@ -119,6 +120,18 @@ std::optional<CompiledKernel> decode(std::string_view text) {
     const auto* first = reinterpret_cast<const std::byte*>(object.data());
     kernel.object.assign(first, first + object.size());
     return kernel;
+}
+
+struct Entry {
+    std::string_view encoded, made_from;
+};
+
+Entry split_entry(std::string_view text) {
+    if (text.size() < 8) return {};
+    const auto length = static_cast<uint64_t>(Reader{text.substr(text.size() - 8)}.number());
+    text.remove_suffix(8);
+    if (length > text.size()) return {};
+    return {text.substr(0, text.size() - length), text.substr(text.size() - length)};
 }
 
 // Folders that are made are the user's alone, whatever the umask.
@@ -267,11 +280,13 @@ ObjectCache::ObjectCache(const std::string& folder) : folder_(folder_of(folder))
 
 fs::path ObjectCache::path(const std::string& key) const { return folder_ / entry_file(key); }
 
-std::optional<CompiledKernel> ObjectCache::find(const std::string& key,
-                                                const std::string& name) const {
+std::optional<CompiledKernel> ObjectCache::find(const std::string& key, const std::string& name,
+                                                std::string_view made_from) const {
     if (!opened_) return std::nullopt;
-    const std::string entry = entry_file(key);
-    std::optional<CompiledKernel> kernel = decode(read_own(opened_.get(), entry));
+    const std::string entry = entry_file(key), text = read_own(opened_.get(), entry);
+    const Entry read = split_entry(text);
+    if (read.made_from != made_from) return std::nullopt;
+    std::optional<CompiledKernel> kernel = decode(read.encoded);
     if (!kernel || kernel->name != name) return std::nullopt;
     kernel->from_cache = true;
     struct stat status{};
@@ -281,10 +296,13 @@ std::optional<CompiledKernel> ObjectCache::find(const std::string& key,
     return kernel;
 }
 
-void ObjectCache::store(const std::string& key, const CompiledKernel& kernel) const {
+void ObjectCache::store(const std::string& key, const CompiledKernel& kernel,
+                        std::string_view made_from) const {
     if (!opened_) return;
     AtomicFile file(entry_file(key), 0600, opened_.get());
-    const std::string text = encode(kernel);
+    std::string text = encode(kernel);
+    text += made_from;
+    put(text, static_cast<int64_t>(made_from.size()));
     file.stream().write(text.data(), static_cast<std::streamsize>(text.size()));
     // A cache that cannot be written is no error.
     if (file.commit()) return;
@@ -328,11 +346,13 @@ CacheContents cache_contents(const std::string& folder) {
 void read_names(CacheContents& contents) {
     std::string ignored;
     const Descriptor opened = open_own(contents.folder, ignored);
-    for (CacheEntry& entry : contents.entries)
-        if (const auto kernel = decode(read_own(opened.get(), entry_file(entry.key)))) {
+    for (CacheEntry& entry : contents.entries) {
+        const std::string text = read_own(opened.get(), entry_file(entry.key));
+        if (const auto kernel = decode(split_entry(text).encoded)) {
             entry.name = kernel->name;
             entry.compiler = kernel->compiler;
         }
+    }
 }
 
 CacheContents clear_cache(const std::string& folder) {

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codegen/kernel/program.h"
@@ -26,9 +27,13 @@ public:
     explicit ObjectCache(const std::string& folder);
 
     // The object of that key, with its name checked too; nothing when absent, damaged, no regular
-    // file, or another user's. It counts as used now.
-    std::optional<CompiledKernel> find(const std::string& key, const std::string& name) const;
-    void store(const std::string& key, const CompiledKernel& kernel) const;
+    // file, or another user's. It counts as used now. `made_from`: the text that the key is a
+    // digest of. An entry made from another is absent: no two texts of one digest take each other's
+    // place.
+    std::optional<CompiledKernel> find(const std::string& key, const std::string& name,
+                                       std::string_view made_from = {}) const;
+    void store(const std::string& key, const CompiledKernel& kernel,
+               std::string_view made_from = {}) const;
 
     std::filesystem::path path(const std::string& key) const;
 

@@ -31,7 +31,7 @@ void read_npy_file(std::string_view bytes) {
 // The key of an entry is outside of it, and its digest is not cryptographic: neither is a guard.
 void read_cache_entry(std::string_view bytes) {
     std::string entry(bytes);
-    entry += Digest().add(bytes).hex();
+    entry += Digest().add(bytes).hex() + std::string(8, 0);  // made from no text
     const fs::path path = fuzz::write_file(entry, "key.o");
     fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
     codegen::CacheContents contents = codegen::cache_contents(path.parent_path().string());
@@ -68,7 +68,7 @@ void cleave::codegen::throw_does_not_compile(std::string_view, std::string_view,
 
 void cleave::fuzz::run_input(std::string_view bytes) {
     if (bytes.starts_with("\x93NUMPY")) return read_npy_file(bytes);
-    if (bytes.starts_with("CLEAVEO2")) return read_cache_entry(bytes);
+    if (bytes.starts_with("CLEAVEO3")) return read_cache_entry(bytes);
     if (bytes.starts_with("\x7f"
                           "ELF"))
         return measure(bytes);

@@ -15,7 +15,7 @@ def npy(descr, shape, data, version=1):
 def cache_entry(name, compiler, thing, counted_in=b"", counts=b""):
     texts = (name, compiler, thing, counted_in, counts)
     numbers = [len(text) for text in texts] + [1024, 32, 0, 16, 640, 1]
-    return b"CLEAVEO2" + struct.pack("<11q", *numbers) + b"".join(texts)
+    return b"CLEAVEO3" + struct.pack("<11q", *numbers) + b"".join(texts)
 
 
 def elf():

@@ -97,6 +97,16 @@ TEST_CASE("a folder that others may write is no cache, and the reason is told", 
     CHECK_FALSE(theirs.find("key", "k"));
 }
 
+TEST_CASE("a kernel of another text is not taken, whatever its digest", "[codegen]") {
+    const test::TemporaryFolder folder;
+    const ObjectCache cache(folder.path().string());
+    cache.store("key", small_kernel(), "text of one");
+    CHECK(cache.find("key", "k", "text of one"));
+    CHECK_FALSE(cache.find("key", "k", "text of two"));
+    CHECK_FALSE(cache.find("key", "k", "of one"));
+    CHECK_FALSE(cache.find("key", "k"));
+}
+
 TEST_CASE("a cache that can keep nothing says so", "[codegen]") {
     const test::TemporaryFolder folder;
     CHECK(why_not_kept((folder.path() / "a" / "kernels").string()) == "");
