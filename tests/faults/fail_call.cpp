@@ -137,7 +137,7 @@ bool is_in_json_destructor() {
 
 // Whether no call came from this place before. A table of hashes (FNV-1a) that is never full.
 bool is_new_site() {
-    constexpr int kSiteDepth = 10;
+    constexpr int kSiteDepth = 6;  // two of them here
     static std::atomic<uint64_t> seen[1 << 18];
     const Inside here;
     void* callers[kSiteDepth];
@@ -157,7 +157,8 @@ bool fails(Kind kind) {
     if (kind == Kind::kMemory && inside > 0) return false;
     if (!armed.load(std::memory_order_relaxed)) return false;
     if (kind == Kind::kMemory && failing == Kind::kSite) {
-        if (!is_new_site()) return false;
+        const bool is_over = has_failed && failing_call > 0;
+        if (is_over || !is_new_site()) return false;
     } else if (kind != failing) {
         return false;
     }

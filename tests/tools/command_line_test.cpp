@@ -72,24 +72,6 @@ TEST_CASE("characters that steer a terminal are shown by their bytes", "[tools]"
     CHECK(printable(kept, false) == kept);
 }
 
-TEST_CASE("no name from a file begins a line of an error as Cleave's own do", "[tools]") {
-    const TemporaryFolder folder;
-    const std::string path = (folder.path() / "model.gguf").string();
-    const std::string architecture = "x\ncleave: all is well";
-    const std::string key = "general.architecture";
-    const auto number = [](auto value) {
-        return std::string(reinterpret_cast<const char*>(&value), sizeof value);
-    };
-    std::ofstream(path, std::ios::binary)
-        << "GGUF" << number(uint32_t{3}) << number(uint64_t{0}) << number(uint64_t{1})
-        << number(uint64_t{key.size()}) << key << number(uint32_t{8})
-        << number(uint64_t{architecture.size()}) << architecture << std::string(64, '\0');
-    const CommandResult result = run_cleave({"import", path});
-    CHECK(result.exit_code == 1);
-    CHECK_THAT(result.error, Catch::Contains("all is well"));
-    CHECK_THAT(result.error, !Catch::Contains("\ncleave:"));
-}
-
 TEST_CASE("a file or a folder whose name is empty is refused", "[tools]") {
     for (const std::vector<std::string>& words :
          {std::vector<std::string>{"plan", "llama-3-8b", "--devices", "sim:h100", "-o", ""},

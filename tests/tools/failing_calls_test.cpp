@@ -129,12 +129,10 @@ void check_failures(Words words, const std::string& output, const Words& kinds, 
     CHECK(after.files == whole.files);
 }
 
-void check_every_command(int64_t most) {
+// `with_llvm`: of commands that compile.
+void check_every_command(const Words& all, const Words& with_llvm, int64_t most) {
     const std::string model = bundled_model().string();
     const std::string folder = (source_root() / "tests/files/families/llama").string();
-    const Words all{"memory", "open", "read", "write", "rename", "map", "thread", "process"};
-    Words with_llvm = all;
-    with_llvm.insert(with_llvm.end(), {"library", "compile"});
     const Words two{"--devices", "host[0-1]", "--tp", "2"};
     const auto with_two = [&](Words words) {
         words.insert(words.end(), two.begin(), two.end());
@@ -147,6 +145,13 @@ void check_every_command(int64_t most) {
     const Words run = with_two({"run", model, "--prompt", "Once upon", "--max-new-tokens", "4"});
     check_failures(run, "", with_llvm, most);
     check_failures(run, "", with_llvm, most, true);
+}
+
+void check_every_command(int64_t most) {
+    const Words all{"memory", "open", "read", "write", "rename", "map", "thread", "process"};
+    Words with_llvm = all;
+    with_llvm.insert(with_llvm.end(), {"library", "compile"});
+    check_every_command(all, with_llvm, most);
 }
 
 // A server that is asked three times, each time by another client, and ended by SIGTERM.
@@ -344,6 +349,10 @@ TEST_CASE("whatever call of a command fails, it says so or succeeds, and leaves 
 
 TEST_CASE("each call of a command may fail, as long as it is one of two hundred", "[tools][slow]") {
     check_every_command(200);
+}
+
+TEST_CASE("each place of a command that takes memory may fail", "[tools][slow]") {
+    check_every_command({"site"}, {"site"}, 10'000);
 }
 
 TEST_CASE("whatever call of a server fails, it answers the next client or ends with its reason",

@@ -389,3 +389,21 @@ TEST_CASE("emit --compile --json counts the matrix instructions of sm_90a where 
     const auto [with, without] = check_matrix_instructions(json, "wgmma.mma_async");
     CHECK((with == 5 && without >= 7));
 }
+
+TEST_CASE("no name from a file begins a line of an error as Cleave's own do", "[tools]") {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "model.gguf").string();
+    const std::string architecture = "x\ncleave: all is well";
+    const std::string key = "general.architecture";
+    const auto number = [](auto value) {
+        return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    std::ofstream(path, std::ios::binary)
+        << "GGUF" << number(uint32_t{3}) << number(uint64_t{0}) << number(uint64_t{1})
+        << number(uint64_t{key.size()}) << key << number(uint32_t{8})
+        << number(uint64_t{architecture.size()}) << architecture << std::string(64, '\0');
+    const CommandResult result = run_cleave({"import", path});
+    CHECK(result.exit_code == 1);
+    CHECK_THAT(result.error, Contains("all is well"));
+    CHECK_THAT(result.error, !Contains("\ncleave:"));
+}

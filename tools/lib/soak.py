@@ -85,7 +85,7 @@ def main():
         commands.stops = True
         other.join()
         server.stop()
-    for name, slack in (("memory, kB", 4096), ("descriptors", 0), ("threads", 0), ("files", 0)):
+    for name, slack in (("memory, kB", 4096), ("descriptors", 1), ("threads", 0), ("files", 0)):
         if samples and (text := grown(name, [s[name] for s in samples], slack)):
             finds.add(f"the server's {text}")
 
