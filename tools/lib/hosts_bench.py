@@ -14,15 +14,19 @@ import subprocess
 import sys
 import tempfile
 
+from hosts_faults import show_faults
+
 SCRIPT = os.path.join(os.path.dirname(__file__), "../../tests/two_hosts/two_hosts.sh")
 
 
 class Hosts:
-    """Two hosts with a delay of so many microseconds one way, while it lives."""
+    """Two hosts, with a delay of so many microseconds one way if any, while it lives."""
+
+    SCRIPT = SCRIPT
 
     def __init__(self, relay, delay_us, rate):
         self.folder = tempfile.TemporaryDirectory()
-        self.call("up", self.folder.name, relay, str(delay_us))
+        self.call("up", self.folder.name, *([relay, str(delay_us)] if delay_us is not None else []))
         if rate:
             self.call("rate", self.folder.name, rate)
 
@@ -66,11 +70,16 @@ def main():
     parser.add_argument("--shape", default="llama-110m")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--sequences", type=int, default=64)
-    parser.add_argument("--rows", default="tokens,groups")
+    parser.add_argument("--rows", default="tokens,groups", help="of tokens, groups and faults")
     parser.add_argument("--rounds", type=int, default=1)
     flags = parser.parse_args()
     if why := subprocess.run([SCRIPT, "can"], capture_output=True, text=True).stdout:
         sys.exit(f"tools/bench hosts: {why.strip()}")
+    if "faults" in flags.rows:
+        bundled = os.path.join(os.path.dirname(__file__), "../../models/bundled/model.onnx")
+        show_faults(lambda: Hosts(flags.relay, None, None), flags.cleave, os.path.abspath(bundled))
+    if "tokens" not in flags.rows and "groups" not in flags.rows:
+        return
     with tempfile.TemporaryDirectory() as folder:
         # Rates of one core, which is what a rank has.
         os.environ["XDG_CONFIG_HOME"] = folder
