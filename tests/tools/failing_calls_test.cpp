@@ -111,6 +111,9 @@ void check_failures(Words words, const std::string& output, const Words& kinds, 
             const bool may_be_ours = kind == "compile" && run.result.exit_code == 2;
             CHECK((run.result.exit_code == 0 || run.result.exit_code == 1 || may_be_ours));
             if (run.result.exit_code == 0) {
+                // METIS says itself what it lacks; the plan is then made without it, and says so.
+                if (run.result.error.find("***Memory allocation failed") != std::string::npos)
+                    continue;
                 CHECK(run.result.output == whole.result.output);
                 CHECK(run.files == whole.files);
             } else {
