@@ -95,7 +95,7 @@ importer::Weight* stored_matrix(Plan& p, bool packed) {
     return nullptr;
 }
 
-Mutation of_stored(const std::string& what, bool packed, void (*change)(importer::Weight&)) {
+Mutation of_stored(const char* what, bool packed, void (*change)(importer::Weight&)) {
     return {what, "graph", [=](Plan& p) {
                 importer::Weight* w = stored_matrix(p, packed);
                 if (w) change(*w);
