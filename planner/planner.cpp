@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
+#include <map>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -113,6 +115,11 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
     Proposals proposals;
     Candidates candidates;
     for (int64_t slack : kAllSlacks) {
+        if (slack == kTwiceTheMemory && !pass("may_fit", [&] {
+                return !propose(analysis, machine, workload, options, shape, kShardsAlone)
+                            .found.empty();
+            }))
+            break;
         proposals = pass(
             "propose", [&] { return propose(analysis, machine, workload, options, shape, slack); });
         if (proposals.metis_ns > 0) pass.note({"propose: METIS", proposals.metis_ns});
@@ -129,7 +136,7 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
     pass("choose", plan, [&] {
         const size_t best = best_candidate(candidates, options.objective);
         chosen = *candidates.built[best].proposal;
-        plan = {builder.request(), std::move(candidates.plans[best])};
+        plan = {builder.request(), std::move(candidates.best)};
     });
 
     bool gained = false;
@@ -150,60 +157,99 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
     return Found{std::move(plan), std::move(chosen.shape)};
 }
 
+// Of the best tokens/s: what is below is not refined.
+constexpr double kFar = 0.7;
+
 bool keeps_limits(const PlanOptions& o, const Serving& s) {
     return (o.max_ttft_ns == 0 || s.ttft_ns <= o.max_ttft_ns) &&
            (o.max_tpot_ns == 0 || s.tpot_ns <= o.max_tpot_ns);
 }
 
 // The plan of a part for the number of users that gives most tokens: at most as many as there is KV
-// for and as keep the limits, or one, where not even one does. `plan_for` a number of users,
-// nothing where it does not fit.
-std::optional<Found> plan_best_users(const PlanOptions& options,
-                                     const std::function<std::optional<Found>(int64_t)>& plan_for) {
-    constexpr int64_t kMostUsers = 4096;  // of a replica: engines hold about a thousand
-    constexpr int64_t kFine = 64;         // a part in so many is not searched for
-    std::optional<Found> best = plan_for(1);
-    if (!best || !keeps_limits(options, best->plan.prediction.serving)) return best;
-    const auto held_by = [](const Plan& plan) {
+// for and as keep the limits, or one, where not even one does. In: `plan_for` a number of users,
+// nothing where it does not fit; `least` tokens/s, below which the part is not looked at further.
+class BestUsers {
+public:
+    BestUsers(const PlanOptions& options, double least,
+              std::function<std::optional<Found>(int64_t)> plan_for)
+        : options_(options), least_(least), plan_for_(std::move(plan_for)) {}
+
+    std::optional<Found> run() {
+        best_ = plan_for_(1);
+        if (!best_ || !keeps_limits(options_, best_->plan.prediction.serving))
+            return std::move(best_);
+        held_[1] = held_by(best_->plan);
+        const int64_t most = most_users();
+        // The most are not always the fastest, and each shape has a most of its own: somewhat less
+        // than a plan of fewer says, as more users take more working memory.
+        for (const int64_t eighths : {6, 4, 2, 1}) {
+            const int64_t fewer = most * eighths / 8;
+            if (fewer <= 1 || !fits(fewer)) continue;
+            const int64_t full = held_[fewer] - held_[fewer] / kFine;
+            if (full > fewer && std::abs(full - best_users()) > full / kFine) fits(full);
+            if (!limited_ && (rate() < least_ || rates_[fewer] < kFar * rate())) break;
+        }
+        // The most users of any shape need not be those that the fastest one holds.
+        for (int64_t last = 0; last != best_users();) {
+            last = best_users();
+            if (const int64_t full = std::min(held_[last], kMostUsers); full > last) fits(full);
+        }
+        return std::move(best_);
+    }
+
+private:
+    static constexpr int64_t kMostUsers = 4096;  // of a replica: engines hold about a thousand
+    static constexpr int64_t kFine = 64;         // a part in so many is not searched for
+
+    static int64_t held_by(const Plan& plan) {
         const std::optional<KvBound> bound = kv_bound(plan);
         return bound ? kv_tokens(bound->num_blocks) / (plan.workload.blocks_per_slot() * kKvBlock)
                      : plan.workload.batch;
-    };
-    int64_t held = held_by(best->plan), users = 1, too_many = kMostUsers + 1;
-    const auto try_users = [&](int64_t number) {
-        std::optional<Found> found = plan_for(number);
-        if (!found || !keeps_limits(options, found->plan.prediction.serving)) return false;
-        held = held_by(found->plan);
-        if (tokens_per_second(found->plan) > tokens_per_second(best->plan)) best = std::move(found);
+    }
+    int64_t best_users() const { return best_->plan.workload.batch; }
+    double rate() const { return tokens_per_second(best_->plan); }
+
+    // Whether so many fit and keep the limits.
+    bool fits(int64_t users) {
+        if (const auto known = held_.find(users); known != held_.end()) return known->second > 0;
+        std::optional<Found> found = plan_for_(users);
+        const bool good = found && keeps_limits(options_, found->plan.prediction.serving);
+        held_[users] = good ? held_by(found->plan) : 0;
+        if (!good) return false;
+        rates_[users] = tokens_per_second(found->plan);
+        if (rates_[users] > rate()) best_ = std::move(found);
         return true;
-    };
-    for (;;) {  // A plan that holds more than it was made for says how many it would hold.
-        const bool bisects = too_many <= kMostUsers;
-        const int64_t next = bisects ? users + (too_many - users) / 2 : std::min(held, kMostUsers);
-        if (next - users > users / kFine) {
-            (try_users(next) ? users : too_many) = next;
-            continue;
+    }
+
+    int64_t most_users() {
+        int64_t users = 1, too_many = kMostUsers + 1;
+        for (int failures = 0;;) {  // A plan that holds more than it was made for says how many.
+            int64_t next = std::min(held_[users], kMostUsers);
+            // Of too many for the memory somewhat fewer fit most often: less 1/32, 1/8, 1/2.
+            if (failures > 0)
+                next = std::max(users + (too_many - users) / 2,
+                                limited_ ? 0 : too_many - (too_many >> (7 - 2 * failures)));
+            if (next - users > users / kFine) {
+                const bool good = fits(next);
+                (good ? users : too_many) = next;
+                if (!good) failures = std::min(failures + 1, 3);
+                continue;
+            }
+            // Another shape may hold more than this one.
+            const int64_t more = std::min(users + users / 8 + 1, kMostUsers);
+            if (failures > 0 || more == users || !fits(more)) return users;
+            users = more;
         }
-        // Another shape may hold more than this one.
-        const int64_t more = std::min(users + users / 8 + 1, kMostUsers);
-        if (bisects || more == users || !try_users(more)) break;
-        users = more;
     }
-    // The most are not always the fastest, and each shape has a most of its own: somewhat less than
-    // a plan of fewer says, as more users take more working memory.
-    for (const int64_t eighths : {6, 4, 2, 1}) {
-        const int64_t fewer = users * eighths / 8;
-        if (fewer <= 1 || !try_users(fewer)) continue;
-        if (const int64_t full = held - held / kFine; full > fewer) try_users(full);
-    }
-    // The most users of any shape need not be those that the fastest one holds.
-    for (int64_t last = 0; last != best->plan.workload.batch;) {
-        last = best->plan.workload.batch;
-        if (const int64_t full = std::min(held_by(best->plan), kMostUsers); full > last)
-            try_users(full);
-    }
-    return best;
-}
+
+    const PlanOptions& options_;
+    double least_;
+    std::function<std::optional<Found>(int64_t)> plan_for_;
+    bool limited_ = options_.max_ttft_ns > 0 || options_.max_tpot_ns > 0;
+    std::optional<Found> best_;
+    std::map<int64_t, int64_t> held_;  // by number of users: of its plan; 0: none
+    std::map<int64_t, double> rates_;  // tokens/s
+};
 
 [[noreturn]] void refuse_limits(const PlanOptions& o, const Serving& s) {
     const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
@@ -243,8 +289,9 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
         const auto plan_for = [&](int64_t users) {
             return plan_on(division.parts.front(), users, false);
         };
+        const double least = kFar * most_worth / static_cast<double>(division.parts.size());
         std::optional<Found> found = options.most_users
-                                         ? plan_best_users(options, plan_for)
+                                         ? BestUsers(options, least, plan_for).run()
                                          : plan_for(ceil_div(workload.batch, replicas));
         if (!found) continue;
         Plan& plan = found->plan;

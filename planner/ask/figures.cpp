@@ -220,6 +220,7 @@ Figures figures_of(const Plan& plan) {
     f.sequences_bound = name(f.room.sequences_bound);
     f.context_bound = name(f.room.context_bound);
     f.kv_bound = name(f.room.kv_bound);
+    f.grounds = grounds_of(plan);
     return f;
 }
 

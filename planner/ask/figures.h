@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/ask/basis.h"
 #include "planner/ask/room.h"
 #include "planner/plan/plan.h"
 
@@ -70,6 +71,7 @@ struct Figures {
     Room room;                    // of one replica, the first
     int64_t sequences = 0, kv_tokens = 0, kv_tokens_now = 0;  // room of all replicas together
     std::string sequences_bound, context_bound, kv_bound;     // names of its devices, or empty
+    Grounds grounds;
 };
 Figures figures_of(const Plan& plan);
 

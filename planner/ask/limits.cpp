@@ -86,6 +86,7 @@ void hasten_one(const Plan& plan, Faster& one) {
     const Outcome outcome = outcome_of(asked);
     if (!outcome.plan) return;
     one.objective_ns = outcome.plan->prediction.objective_ns;
+    one.grounds = grounds_of(*outcome.plan);
     one.gain = 1 - static_cast<double>(one.objective_ns) /
                        static_cast<double>(std::max<int64_t>(1, plan.prediction.objective_ns));
 }

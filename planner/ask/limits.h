@@ -26,6 +26,7 @@ struct Faster {
     int64_t alike = 0;   // devices of that kind that the plan uses
     int64_t objective_ns = 0;
     double gain = 0;  // of the plan's time: 0.05 is 5 % less
+    Grounds grounds;
 };
 
 struct LimitsAnswer {

@@ -24,7 +24,8 @@ ParetoPoint point_of(const Plan& plan, size_t devices, int64_t replicas) {
             f.tokens_per_second / static_cast<double>(f.users),
             f.ttft_ns,
             f.tpot_ns,
-            f.cost_per_million};
+            f.cost_per_million,
+            f.grounds};
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/ask/basis.h"
 #include "planner/ask/case.h"
 
 namespace cleave::planner {
@@ -19,6 +20,7 @@ struct ParetoPoint {
     double per_device = 0, per_user = 0;  // tokens/s
     int64_t ttft_ns = 0, tpot_ns = 0;
     double cost_per_million = 0;  // tokens; 0: not all devices have prices
+    Grounds grounds;
 };
 
 struct Pareto {

@@ -119,6 +119,7 @@ Place place_of(const Plan& plan, const Case& asked, const std::string& what,
             folded_names(outcome.plan->machine, devices_of(holdings_of(*outcome.plan, part.ops)));
     place.objective_ns = outcome.plan->prediction.objective_ns;
     place.decode_ns = outcome.plan->prediction.decode_ns_per_token;
+    place.grounds = grounds_of(*outcome.plan);
     place.slower = static_cast<double>(place.objective_ns) /
                        static_cast<double>(std::max<int64_t>(1, plan.prediction.objective_ns)) -
                    1;
@@ -396,6 +397,7 @@ void answer_links(const Plan& plan, WhyAnswer& a) {
 WhyAnswer why(const Plan& plan, const std::string& text) {
     WhyAnswer a;
     a.what = parse_what(plan, text);
+    a.grounds = grounds_of(plan);
     switch (a.what.kind) {
         case WhatKind::kPart: answer_part(plan, a); break;
         case WhatKind::kDevice: answer_device(plan, a); break;

@@ -31,6 +31,7 @@ struct Place {
     int64_t objective_ns = 0, decode_ns = 0;
     double slower = 0;    // than the plan: 0.02 is 2 %
     std::string refusal;  // why it is none; then the figures are 0
+    Grounds grounds;
     bool lacks_memory = false;
 };
 
@@ -54,6 +55,7 @@ struct WhyAnswer {
     std::vector<WorkTime> work;
     std::vector<DeviceTime> times;
     std::vector<LinkLoad> links;  // of links
+    Grounds grounds;              // of the plan
 };
 
 WhyAnswer why(const Plan& plan, const std::string& what);

@@ -20,9 +20,10 @@ void PlanBuilder::build_memory(const Placement& placement) {
 
 PlanBody PlanBuilder::build(const Placement& placement) {
     build_memory(placement);
-    // A plan that lacks memory is refused for that, with what would fit.
-    if (fits_memory(draft_)) check_launch_limits(draft_);
-    simulate(analysis_, draft_);
+    if (fits_memory(draft_)) {
+        check_launch_limits(draft_);
+        simulate(analysis_, draft_);
+    }
     return std::move(static_cast<PlanBody&>(draft_));
 }
 

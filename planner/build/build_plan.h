@@ -19,7 +19,9 @@ public:
     PlanBuilder(const Analysis& analysis, PlanRequest request)
         : analysis_(analysis), draft_{std::move(request), {}} {}
 
-    // UserError for a launch that no tile brings within its device's limits, where memory suffices.
+    // UserError for a launch that no tile brings within its device's limits. A plan that lacks
+    // memory is refused for that, with what would fit: its limits are not looked at, and it has no
+    // times.
     PlanBody build(const Placement& placement);
     // Whether it has room in every device's memory and launches within the limits. No times, so
     // faster than build().

@@ -58,18 +58,30 @@ void LinkTable::find_uniform() {
     is_uniform_ = true;
 }
 
+LinkTable::Staged LinkTable::staged(const Link* link) const {
+    if (!link) return {kStagedLatency, static_cast<double>(kStagedBandwidth)};
+    const auto rate = static_cast<double>(std::max<int64_t>(1, link->bandwidth));
+    const Fabric* fabric = find_fabric(machine_->fabric);
+    const bool is_rdma =
+        link->kind == LinkKind::kNetwork && fabric && !fabric->through_host &&
+        (vendor_of(machine_->device(link->from)) || vendor_of(machine_->device(link->to)));
+    if (!is_rdma) return {link->latency_ns, rate};
+    return {link->latency_ns + kStagedLatency,
+            1 / (1 / rate + 1 / static_cast<double>(kStagedBandwidth))};
+}
+
 LinkTable::Slowest LinkTable::slowest(std::span<const DeviceId> group, bool ring) const {
     Slowest slowest;
     const auto take = [&](const Link* link) {
         const auto measured = [](int64_t exchange, int64_t of_link) {
             return exchange > 0 ? exchange : of_link;
         };
-        slowest.latency_ns =
-            std::max(slowest.latency_ns,
-                     link ? measured(link->exchange_latency_ns, link->latency_ns) : kStagedLatency);
-        slowest.bandwidth =
-            std::min(slowest.bandwidth,
-                     link ? measured(link->exchange_bandwidth, link->bandwidth) : kStagedBandwidth);
+        const Staged own = staged(link);
+        slowest.latency_ns = std::max(
+            slowest.latency_ns, measured(link ? link->exchange_latency_ns : 0, own.latency_ns));
+        slowest.bandwidth = std::min(
+            slowest.bandwidth,
+            measured(link ? link->exchange_bandwidth : 0, static_cast<int64_t>(own.bandwidth)));
     };
     // A ring crosses neighbouring links only; the other forms use every pair.
     const size_t partners = ring ? 1 : group.size() - 1;
@@ -262,11 +274,9 @@ int64_t LinkTable::gather_ns(std::span<const DeviceId> from, std::span<const Dev
         int64_t time = 0;
         for (DeviceId d : from) {
             if (d == receiver) continue;
-            const Link* link = at(d, receiver);
-            auto bandwidth = static_cast<double>(
-                std::max<int64_t>(1, link ? link->bandwidth : kStagedBandwidth));
-            time = std::max(time, link ? link->latency_ns : kStagedLatency) +
-                   nanoseconds(static_cast<double>(piece), bandwidth);
+            const Staged way = staged(at(d, receiver));
+            time = std::max(time, way.latency_ns) +
+                   nanoseconds(static_cast<double>(piece), way.bandwidth);
         }
         slowest = std::max(slowest, time);
     }

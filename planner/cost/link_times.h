@@ -81,6 +81,13 @@ public:
 
 private:
     void find_uniform();
+    // What a message that is staged takes of `link`, which is null between devices without one.
+    // Over an RDMA network to or from a card's memory it stops in the memory of both hosts, too.
+    struct Staged {
+        int64_t latency_ns = 0;
+        double bandwidth = 1;
+    };
+    Staged staged(const Link* link) const;
     // The longest latency and the least bandwidth of the links that a sum crosses.
     struct Slowest {
         int64_t latency_ns = 0, bandwidth = INT64_MAX;

@@ -13,16 +13,18 @@ constexpr double kPerGB = 1e9;
 struct Protocol {
     double base_ns;      // NCCL's baseLat
     double peer_hop_ns;  // hwLatencies of NVLINK
-    double most;         // bytes/s, fitted
     double of_adapter;   // share of an adapter's rate: data beside flags, up and down the tree
 };
-constexpr Protocol kLL{6800, 600, 16 * kPerGB, 0.25}, kLL128{14000, 1250, 49 * kPerGB, 0.47};
+constexpr Protocol kLL{6800, 600, 0.25}, kLL128{14000, 1250, 0.47};
+constexpr double kMostLL128 = 49 * kPerGB;  // bytes/s, fitted
 constexpr double kPlainBase = 8400;
 
-double tree_ns(const Protocol& protocol, int64_t hop_ns, const NodeGroup& g, double bytes) {
+// `most`: bytes/s that the protocol reaches, however many adapters there are.
+double tree_ns(const Protocol& protocol, int64_t hop_ns, double most, const NodeGroup& g,
+               double bytes) {
     if (hop_ns == 0) return INFINITY;
     const double adapters = static_cast<double>(g.adapters) * g.adapter_rate;
-    const double rate = std::min(protocol.most, protocol.of_adapter * adapters);
+    const double rate = std::min(most, protocol.of_adapter * adapters);
     const double levels = std::log2(static_cast<double>(g.nodes));
     return protocol.base_ns +
            2 * (static_cast<double>(g.members - 1) * protocol.peer_hop_ns +
@@ -35,8 +37,8 @@ double tree_ns(const Protocol& protocol, int64_t hop_ns, const NodeGroup& g, dou
 int64_t node_sum_ns(const Fabric& fabric, const NodeGroup& g, int64_t bytes, SumForm form) {
     const auto p = static_cast<double>(bytes), n = static_cast<double>(g.nodes);
     if (form == SumForm::kTree) {
-        const double ns = std::min(tree_ns(kLL, fabric.ll_hop_ns, g, p),
-                                   tree_ns(kLL128, fabric.ll128_hop_ns, g, p));
+        const double ns = std::min(tree_ns(kLL, fabric.ll_hop_ns, fabric.ll_gb * kPerGB, g, p),
+                                   tree_ns(kLL128, fabric.ll128_hop_ns, kMostLL128, g, p));
         return std::isinf(ns) ? INT64_MAX : std::llround(ns);
     }
     // The ring's steps, and one more until the first part is there.

@@ -69,6 +69,19 @@ std::string folded_numbers(const std::vector<int64_t>& numbers) {
     return first_and_last(number_ranges(numbers), kMostRanges, ",");
 }
 
+std::string folded_counts(const std::vector<size_t>& counts, const char* comma) {
+    std::vector<std::string> runs;
+    for (size_t i = 0; i < counts.size();) {
+        size_t end = i + 1;
+        while (counts.size() > kMostRanges && end < counts.size() && counts[end] == counts[i])
+            ++end;
+        runs.push_back(end - i == 1 ? std::to_string(counts[i])
+                                    : fmt::format("{} (x {})", counts[i], end - i));
+        i = end;
+    }
+    return first_and_last(runs, kMostRanges, comma);
+}
+
 std::string folded_names(const std::vector<std::string>& names) {
     std::vector<std::string> parts;
     bool shortened = false;

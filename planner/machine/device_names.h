@@ -15,6 +15,10 @@ namespace cleave::planner {
 std::string folded_names(const std::vector<std::string>& names);
 std::string folded_names(const Machine& machine, const std::vector<DeviceId>& devices);
 
+// How many each of a row has: "2, 1, 2"; of many, neighbours that have as many once: "9 (x 16), 8
+// (x 110)", and of many such the first two and the last.
+std::string folded_counts(const std::vector<size_t>& counts, const char* comma);
+
 // Numbers in their order: "0-3,8-11", of many ranges "0-1,4-5,...,60-61".
 std::string folded_numbers(const std::vector<int64_t>& numbers);
 

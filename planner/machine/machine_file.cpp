@@ -10,6 +10,7 @@
 
 #include "planner/machine/arch_limits.h"
 #include "planner/machine/fabric.h"
+#include "planner/machine/gpu_arch.h"
 #include "planner/machine/prices.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
@@ -149,6 +150,11 @@ DeviceInfo read_device(const Json& json, const std::string& path, size_t index,
     d.name = r.text("name");
     d.kind = r.kind("kind", kDeviceKinds, device_kind_name);
     d.arch = r.text_or("arch", "");
+    if ((d.arch.starts_with("sm_") || d.arch.starts_with("gfx")) && !find_gpu_arch(d.arch))
+        throw UserError(
+            "{}: devices[{}].arch is '{}', a GPU architecture that Cleave has no kernels for; "
+            "supported are {}",
+            path, index, d.arch, gpu_arch_names());
     d.model = r.text_or("model", "");
     d.host = r.text_or("host", "localhost");
     d.identity = r.text_or("identity", "");

@@ -115,14 +115,21 @@ std::vector<size_t> TextTable::drop(std::vector<size_t>& widths, size_t width) c
     return dropped;
 }
 
-// The widest columns of words become narrower, and their cells take several lines.
+void TextTable::fold(size_t most) {
+    if (rows_.size() <= most + 1) return;  // the first one is the head
+    const size_t gone = rows_.size() - most - 1;
+    const auto from = rows_.begin() + static_cast<std::ptrdiff_t>(most);
+    rows_.erase(from, from + static_cast<std::ptrdiff_t>(gone));
+    rows_.insert(rows_.end() - 1, {fmt::format("and {} more", gone)});
+}
+
+// The widest columns become narrower, and their cells take several lines.
 void TextTable::shrink(std::vector<size_t>& widths, size_t width) const {
     constexpr size_t kShortest = 12;
     for (size_t all = total(widths); all > width; --all) {
         size_t widest = widths.size();
         for (size_t i = 0; i < widths.size(); ++i)
-            if (alignment_[i] == '<' && widths[i] > kShortest &&
-                (widest == widths.size() || widths[i] > widths[widest]))
+            if (widths[i] > kShortest && (widest == widths.size() || widths[i] > widths[widest]))
                 widest = i;
         if (widest == widths.size()) return;
         --widths[widest];
@@ -134,8 +141,7 @@ void TextTable::add_row(const std::vector<std::string>& row, const std::vector<s
     std::vector<std::vector<std::string>> cells;
     size_t height = 1;
     for (size_t i = 0; i < row.size(); ++i) {
-        cells.push_back(alignment_[i] == '<' && widths[i] > 0 ? broken(row[i], widths[i])
-                                                              : std::vector{row[i]});
+        cells.push_back(widths[i] > 0 ? broken(row[i], widths[i]) : std::vector{row[i]});
         if (widths[i] > 0) height = std::max(height, cells[i].size());
     }
     for (size_t n = 0; n < height; ++n) {
@@ -184,21 +190,26 @@ std::string TextTable::text(int width) const {
 }
 
 std::string wrapped(const std::string& text, int indent, int width) {
-    constexpr int kProse = 100;
-    if (width <= 0) width = kProse;
+    constexpr int kProse = 100, kShortest = 12;
+    const size_t room =
+        static_cast<size_t>(std::max(kShortest, (width > 0 ? width : kProse) - indent));
     std::string out, line;
     const std::string margin(static_cast<size_t>(indent), ' ');
     size_t at = 0;
+    const auto new_line = [&] {
+        out.append(line).append("\n").append(margin);
+        line.clear();
+    };
     while (at < text.size()) {
         size_t space = std::min(text.find(' ', at), text.size());
         std::string word = text.substr(at, space - at);
-        if (!line.empty() &&
-            characters(line) + 1 + characters(word) + margin.size() > static_cast<size_t>(width)) {
-            out.append(line).append("\n").append(margin);
-            line.clear();
-        }
+        if (!line.empty() && characters(line) + 1 + characters(word) > room) new_line();
         if (!line.empty()) line += ' ';
-        line += word;
+        const std::vector<std::string> parts = width > 0 ? broken(word, room) : std::vector{word};
+        for (size_t i = 0; i < parts.size(); ++i) {
+            if (i > 0) new_line();
+            line += parts[i];
+        }
         at = space + 1;
     }
     return out + line;

@@ -27,9 +27,11 @@ public:
     // These columns may be left out where there is no room, in this order. The first row has their
     // names, which a line below the table tells.
     void may_drop(std::vector<size_t> columns) { optional_ = std::move(columns); }
+    // Of more rows than `most` the first ones and the last stay, and a line says how many went.
+    void fold(size_t most);
     // Columns are two spaces apart. Nothing is cut. Where a row is longer than `width`, columns are
-    // left out that may be; then cells of the widest columns of words ('<') take several lines;
-    // what is longer still is longer. `width` 0: no bound.
+    // left out that may be; then cells of the widest columns take several lines; what is longer
+    // still is longer. `width` 0: no bound.
     std::string text(int width) const;
 
 private:
@@ -45,7 +47,7 @@ private:
 };
 
 // `text` broken at spaces into lines of at most `width` (0: 100, as prose is read), each after the
-// first indented by `indent` spaces.
+// first indented by `indent` spaces. A word longer than a line is broken, too, but not by width 0.
 std::string wrapped(const std::string& text, int indent, int width);
 
 }  // namespace cleave::planner

@@ -32,10 +32,12 @@ Candidates build_candidates(const Proposals& proposals, PlanBuilder& builder) {
         PlanBody plan = builder.build(p.placement);
         c.steps += num_steps(plan);
         const bool fits = fits_memory(plan);
-        c.built.push_back(
-            {&p, plan.prediction.objective_ns, true, fits ? "" : "does not fit in memory"});
+        c.built.push_back({&p, fits ? plan.prediction.objective_ns : p.estimate_ns, fits,
+                           fits ? "" : "does not fit in memory"});
         c.any_fits = c.any_fits || fits;
-        c.plans.push_back(std::move(plan));
+        if (!fits) continue;
+        const size_t best = best_candidate(c, builder.request().options.objective);
+        if (best + 1 == c.built.size()) c.best = std::move(plan);
     }
     return c;
 }

@@ -25,7 +25,7 @@ struct Scored {
 
 struct Candidates {
     std::vector<Scored> built, estimated;  // refer to the proposals
-    std::vector<PlanBody> plans;           // of `built`
+    PlanBody best;                         // of best_candidate
     size_t steps = 0;                      // in all plans
     bool any_fits = false;
 };

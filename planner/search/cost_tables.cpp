@@ -432,6 +432,24 @@ int64_t CostTables::shard_memory(const FusedGroup& group, const std::vector<Rang
     return bytes;
 }
 
+// At most so much of the weights in a range is there once and counts for several operators, as a
+// tied embedding does.
+int64_t CostTables::counted_again() const {
+    std::vector<int64_t> readers(analysis_.graph.weights.size(), 0);
+    for (const Op& op : analysis_.graph.ops)
+        for (WeightId w : op.weights) ++readers[w.index()];
+    int64_t bytes = 0;
+    for (size_t w = 0; w < readers.size(); ++w) {
+        const Weight& weight = analysis_.graph.weights[w];
+        const int64_t rows = weight.shape.empty() ? 1 : weight.shape[0];
+        if (readers[w] > 1)
+            bytes += (readers[w] - 1) *
+                     align_up(shard_bytes(weight, rows, rows > 0 ? weight.num_elements() / rows : 0,
+                                          device_dtype(weight, workload_)));
+    }
+    return bytes;
+}
+
 // Rotary tables, activations, staging and scratch of a member, from above.
 int64_t CostTables::fixed_bytes(size_t count) const {
     PassPoint largest{workload_.max_tokens(), workload_.max_outputs(), 0};
@@ -488,12 +506,13 @@ std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& 
         }
         table->cost[u + 1] = table->decode[u + 1] * generated_ + table->prefill[u + 1] * passes_;
     }
-    int64_t fixed = fixed_bytes(devices.size());
+    const int64_t fixed = fixed_bytes(devices.size()), again = counted_again();
     const CommunicatorUse library = library_use(devices);
     for (DeviceId d : devices) {
         const DeviceInfo& device = machine_.device(d);
-        if (slack_ == kShardsAlone) {
-            table->room.push_back(2 * (device.memory_bytes - device.reserved_bytes));
+        const int64_t room = device.memory_bytes - device.reserved_bytes;
+        if (slack_ < 0) {
+            table->room.push_back(slack_ == kShardsAlone ? room + again : 2 * room);
             continue;
         }
         int64_t scratch = device.kind == DeviceKind::kHost
@@ -507,6 +526,11 @@ std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& 
     }
     keep_distinct_members(*table);
     table->shares = std::move(shares);
+    table->first_fit.assign(units + 1, 0);
+    for (int end = 1, from = 0; end <= units; ++end) {
+        while (from < end && !table->fits(from, end)) ++from;
+        table->first_fit[end] = from;
+    }
     return table;
 }
 

@@ -27,6 +27,7 @@ struct RangeTable {
     std::vector<int64_t> cost;  // decode x generated tokens + prefill x passes, [num_units + 1]
     std::vector<std::vector<int64_t>> memory;  // bytes, by distinct member, [num_units + 1]
     std::vector<int64_t> room;                 // by distinct member: what weights and KV may take
+    std::vector<int> first_fit;  // by end, [num_units + 1]: from there on a run to it fits
     int64_t memory_of(size_t member, int from, int to) const {
         return memory[member][to] - memory[member][from];
     }
@@ -34,14 +35,15 @@ struct RangeTable {
     bool fits(int from, int to) const;
 };
 
-// As `slack`: weights, keys and values alone count, in twice the memory, for a tied embedding
-// counts twice. No placement that fits is left out: what is built is the judge.
+// As `slack`: weights, keys and values alone count. What fits no memory so fits none at all.
 inline constexpr int64_t kShardsAlone = -1;
+// The same in twice the memory: more placements, of which what is built is the judge.
+inline constexpr int64_t kTwiceTheMemory = -2;
 
 class CostTables {
 public:
     // `slack`: parts per thousand of each device's memory kept free, for what the estimate of
-    // activations misses; or kShardsAlone.
+    // activations misses; or one of those above.
     CostTables(const Analysis& analysis, const Machine& machine, const Workload& workload,
                std::vector<DeviceId> order, int64_t slack);
 
@@ -86,6 +88,7 @@ private:
     CommunicatorUse library_use(const std::vector<DeviceId>& devices) const;
     double domain_slowdown(const std::vector<DeviceId>& devices) const;
     int64_t fixed_bytes(size_t count) const;
+    int64_t counted_again() const;
 
     const Analysis& analysis_;
     const Machine& machine_;

@@ -12,6 +12,7 @@
 
 #include "planner/cost/link_times.h"
 #include "planner/cost/simulate.h"
+#include "planner/machine/device_names.h"
 #include "planner/metis/metis.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/search/device_order.h"
@@ -427,10 +428,9 @@ std::string shape_name(const Placement& placement) {
     if (uniform)
         return fmt::format("tp {} x pp {}", placement.stages[0].devices.size(),
                            placement.stages.size());
-    std::string name = fmt::format("pp {} of tp ", placement.stages.size());
-    for (size_t i = 0; i < placement.stages.size(); ++i)
-        name += (i ? ", " : "") + std::to_string(placement.stages[i].devices.size());
-    return name;
+    std::vector<size_t> widths;
+    for (const StageChoice& s : placement.stages) widths.push_back(s.devices.size());
+    return fmt::format("pp {} of tp {}", widths.size(), folded_counts(widths, ", "));
 }
 
 Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,

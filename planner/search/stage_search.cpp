@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <deque>
+#include <utility>
 
 namespace cleave::planner {
 namespace {
@@ -27,7 +27,7 @@ public:
           devices_(tables.num_devices()),
           units_(tables.num_units()),
           layers_(query.pipeline_stages > 0 ? query.pipeline_stages : 0),
-          may_cut_(units_ + 1, true) {
+          may_cut_(units_ + 1, 1) {
         find_pins();
         if (!query.whole_layers) return;
         for (int u = 1; u < units_; ++u)
@@ -78,27 +78,35 @@ private:
         // Sending on what crosses keeps the last device busy too; the next range is not known yet,
         // its link nearly is.
         const std::vector<int64_t>* exits = d < devices_ ? &tables_.entry_costs(d, 1) : nullptr;
-        std::deque<std::pair<int64_t, int>>
-            window;  // (cost up to the beginning, beginning), costs increasing
+        const int64_t* costs = range.cost.data();
+        const Cell* from = &cell(before, d - t, 0);
+        Cell* to = &cell(s, d, 0);
+        window_.clear();
+        size_t first = 0;  // of the window
         int low = 0;
         for (int end = 1; end <= units_; ++end) {
             int begin = end - 1;
             low = std::max(low, earliest(end, d - t, d));
             if (may_cut_[begin] || begin == 0) {
-                int64_t base = cell(before, d - t, begin).cost;
+                int64_t base = from[begin].cost;
                 if (base < kImpossible) {
-                    int64_t value = base - range.cost[begin] + entries[begin] * fan;
-                    while (!window.empty() && window.back().first > value) window.pop_back();
-                    window.emplace_back(value, begin);
+                    int64_t value = base - costs[begin] + entries[begin] * fan;
+                    while (window_.size() > first && window_.back().first > value)
+                        window_.pop_back();
+                    window_.emplace_back(value, begin);
                 }
             }
-            int64_t exit = exits && end < units_ ? (*exits)[end] : 0;
-            while (low < end && !holds(range, low, end, entries[low] * fan + exit)) ++low;
-            while (!window.empty() && window.front().second < low) window.pop_front();
-            if (window.empty() || (!may_cut_[end] && end != units_)) continue;
-            int64_t cost = window.front().first + range.cost[end] + query_.device_cost * t;
-            Cell& best = cell(s, d, end);
-            if (cost < best.cost) best = {cost, d - t, window.front().second, mode};
+            if (!query_.ignore_memory) low = std::max(low, range.first_fit[end]);
+            if (query_.cap != INT64_MAX) {
+                int64_t exit = exits && end < units_ ? (*exits)[end] : 0;
+                while (low < end &&
+                       costs[end] - costs[low] + entries[low] * fan + exit > query_.cap)
+                    ++low;
+            }
+            while (first < window_.size() && window_[first].second < low) ++first;
+            if (first == window_.size() || (!may_cut_[end] && end != units_)) continue;
+            int64_t cost = window_[first].first + costs[end] + query_.device_cost * t;
+            if (cost < to[end].cost) to[end] = {cost, d - t, window_[first].second, mode};
         }
     }
 
@@ -133,12 +141,6 @@ private:
         return place >= 0 && (place < from || place >= to) ? end : part_[end];
     }
 
-    bool holds(const RangeTable& range, int from, int to, int64_t exchange) const {
-        if (!query_.ignore_memory && !range.fits(from, to)) return false;
-        return query_.cap == INT64_MAX ||
-               range.cost[to] - range.cost[from] + exchange <= query_.cap;
-    }
-
     std::optional<StageSolution> trace() {
         if (cell(layers_, devices_, units_).cost >= kImpossible) return std::nullopt;
         StageSolution solution;
@@ -168,9 +170,11 @@ private:
     CostTables& tables_;
     const StageQuery& query_;
     int devices_, units_, layers_;
-    std::vector<bool> may_cut_;
+    std::vector<char> may_cut_;
     std::vector<int> place_, part_;  // by unit; by end of a stage
     std::vector<Cell> cells_;
+    // Of the stages being closed: (cost up to the beginning, beginning), costs increasing.
+    std::vector<std::pair<int64_t, int>> window_;
 };
 
 }  // namespace

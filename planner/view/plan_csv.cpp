@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "planner/ask/basis.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/used_devices.h"
 #include "planner/view/csv.h"
@@ -24,15 +25,22 @@ std::string joined(const Items& items, Text text) {
     return all;
 }
 
+bool in_one_node(const Plan& plan, const std::vector<DeviceId>& devices) {
+    const std::string& host = plan.machine.device(devices.front()).host;
+    return std::ranges::all_of(devices,
+                               [&](DeviceId d) { return plan.machine.device(d).host == host; });
+}
+
 std::string device_rows(const Plan& all) {
     CsvTable table({"replica", "device", "kind", "arch", "host", "stages", "layers", "memory_bytes",
                     "weights_bytes", "kv_bytes", "activation_bytes", "staging_bytes",
                     "scratch_bytes", "collectives_bytes", "reserved_bytes", "free_bytes",
-                    "decode_busy_us"});
+                    "decode_busy_us", "network", "basis"});
     for (int64_t replica = 0; replica < all.num_replicas(); ++replica) {
         const Plan& plan = find_replica(all, replica).make;
         const Machine& machine = replica_machine(all, replica);
         const auto& busy = plan.prediction.decode_busy_ns;
+        const Grounds grounds = grounds_of(plan);
         for (const DeviceMemory& m : plan.memory) {
             const DeviceInfo& d = machine.device(m.device);
             std::vector<std::string> stages, layers;
@@ -48,7 +56,8 @@ std::string device_rows(const Plan& all) {
                        fmt::format("{}", fmt::join(stages, " ")),
                        fmt::format("{}", fmt::join(layers, " ")), m.capacity, m.weights, m.kv,
                        m.activations, m.staging, m.scratch, m.collectives, m.reserved, m.free(),
-                       at < busy.size() ? CsvCell(in_us(busy[at])) : CsvCell()});
+                       at < busy.size() ? CsvCell(in_us(busy[at])) : CsvCell(),
+                       network_text(grounds), class_names(grounds)});
         }
     }
     return table.text();
@@ -57,7 +66,8 @@ std::string device_rows(const Plan& all) {
 std::string step_rows(const Plan& plan) {
     CsvTable table({"phase", "id", "kind", "what", "implementation", "layer", "stage", "devices",
                     "source", "destination", "value", "operators", "bytes", "link_bytes",
-                    "start_us", "predicted_us"});
+                    "start_us", "predicted_us", "network"});
+    const std::string network = network_text(grounds_of(plan));
     for (bool is_prefill : {true, false}) {
         const Phase& phase = plan.phase(is_prefill);
         const PassPoint point = pass_point(plan, is_prefill);
@@ -66,27 +76,29 @@ std::string step_rows(const Plan& plan) {
             const Step& s = phase.steps[i];
             const ValueId value = step_value(plan, phase, s);
             const Transfer* t = s.transfer();
+            const std::vector<DeviceId> devices = step_devices(phase, s);
             const std::vector<OpId> none;
             const std::vector<OpId>& ops = s.compute()      ? s.compute()->ops
                                            : s.collective() ? s.collective()->epilogue
                                                             : none;
             const auto end_of = [&](PlacedId id) { return name(phase.values[id.index()].device); };
-            table.row(
-                {is_prefill ? "prefill" : "decode", i, step_kind(s), step_words(plan.graph, s),
-                 step_implementation(plan, phase, s), s.layer, s.stage,
-                 joined(step_devices(phase, s), name), t ? CsvCell(end_of(t->source)) : CsvCell(),
-                 t ? CsvCell(end_of(t->destination)) : CsvCell(),
-                 value.valid() ? CsvCell(plan.graph.value(value).name) : CsvCell(),
-                 joined(ops, [&](OpId id) { return plan.graph.op(id).name; }), step_bytes(s, point),
-                 s.link_bytes.at(point), in_us(s.start_ns), in_us(s.predicted_ns)});
+            table.row({is_prefill ? "prefill" : "decode", i, step_kind(s),
+                       step_words(plan.graph, s), step_implementation(plan, phase, s), s.layer,
+                       s.stage, joined(devices, name), t ? CsvCell(end_of(t->source)) : CsvCell(),
+                       t ? CsvCell(end_of(t->destination)) : CsvCell(),
+                       value.valid() ? CsvCell(plan.graph.value(value).name) : CsvCell(),
+                       joined(ops, [&](OpId id) { return plan.graph.op(id).name; }),
+                       step_bytes(s, point), s.link_bytes.at(point), in_us(s.start_ns),
+                       in_us(s.predicted_ns), in_one_node(plan, devices) ? "" : network});
         }
     }
     return table.text();
 }
 
 std::string link_rows(const Plan& plan) {
-    CsvTable table({"from", "to", "kind", "gb_per_s", "latency_us", "bytes_per_token"});
+    CsvTable table({"from", "to", "kind", "gb_per_s", "latency_us", "bytes_per_token", "network"});
     LinkTraffic traffic = link_traffic(plan, false);
+    const std::string network = network_text(grounds_of(plan));
     const auto batch = static_cast<double>(plan.workload.batch);
     const auto name = [&](DeviceId d) { return plan.machine.device(d).name; };
     for (const Link& l : plan.machine.links) {
@@ -95,7 +107,8 @@ std::string link_rows(const Plan& plan) {
             found == traffic.end() ? 0.0 : static_cast<double>(found->second) / batch;
         if (found != traffic.end()) traffic.erase(found);
         table.row({name(l.from), name(l.to), link_kind_name(l.kind),
-                   static_cast<double>(l.bandwidth) / 1e9, in_us(l.latency_ns), bytes});
+                   static_cast<double>(l.bandwidth) / 1e9, in_us(l.latency_ns), bytes,
+                   in_one_node(plan, {l.from, l.to}) ? "" : network});
     }
     for (const auto& [pair, bytes] : traffic)
         table.row({name(pair.first),
@@ -103,7 +116,8 @@ std::string link_rows(const Plan& plan) {
                    "host_staged",
                    {},
                    {},
-                   static_cast<double>(bytes) / batch});
+                   static_cast<double>(bytes) / batch,
+                   in_one_node(plan, {pair.first, pair.second}) ? "" : network});
     return table.text();
 }
 

@@ -2,6 +2,7 @@
 #include "planner/view/plan_text.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,50 +16,62 @@
 namespace cleave::planner {
 namespace {
 
+// How much is told of what there may be very many of.
+struct Detail {
+    size_t stages, devices, links;  // kinds of each
+    size_t shapes, cuts;
+};
+// The first that gives no more than kMostLines, else the last.
+constexpr Detail kDetails[] = {{kMostKinds, 24, 6, 4, 3}, {4, 24, 6, 4, 3}, {3, 24, 6, 4, 3},
+                               {2, 24, 6, 4, 3},          {2, 8, 3, 2, 1},  {2, 4, 2, 1, 1}};
+constexpr int64_t kMostLines = 100;
+
 class Text {
 public:
     Text(const Plan& plan, const TextOptions& options) : plan_(plan), options_(options) {}
 
     std::string run() {
-        out_ += bold(title_text(plan_)) + "\n";
+        for (const Detail& detail : kDetails) {
+            out_.clear();
+            tell(detail);
+            if (options_.all_steps || std::ranges::count(out_, '\n') <= kMostLines) break;
+        }
+        return std::move(out_);
+    }
+
+private:
+    void tell(const Detail& detail) {
+        out_ += bold(wrapped(title_text(plan_), 2, options_.width)) + "\n";
         entries(answer_lines(plan_));
         out_ += "\n";
         entries(request_lines(plan_));
         section("Devices, each; a pass: of decode");
-        out_ += devices_text(plan_, options_.width);
+        out_ += devices_text(plan_, options_.width, detail.devices);
         for (const Plan& other : plan_.others) {
             section(fmt::format("Devices of {}", shape_text(other)));
-            out_ += devices_text(other, options_.width);
+            out_ += devices_text(other, options_.width, detail.devices);
         }
         section(fmt::format("Decode pass: one token of every sequence, {} tokens behind it",
                             plan_.workload.decode_past()));
-        const std::string before = std::exchange(out_, "");
+        out_ += decode_steps(detail.stages);
         if (options_.all_steps) {
             section(
                 fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens));
             out_ += steps_text(plan_, true, true, options_.width);
         }
-        links();
-        const std::vector<Line> why = why_lines(plan_, options_.spell),
+        links(detail.links);
+        const std::vector<Line> why = why_lines(plan_, options_.spell, detail.shapes, detail.cuts),
                                 machinery = machinery_lines(plan_);
         if (!why.empty() || !machinery.empty()) section("Why");
         entries(why);
         entries(machinery);
-        return before + steps(lines_of(before) + lines_of(out_)) + out_;
     }
 
-private:
-    static int64_t lines_of(const std::string& text) { return std::ranges::count(text, '\n'); }
-
-    // With so many other lines: of fewer kinds of stages where the text would be long.
-    std::string steps(int64_t others) const {
-        constexpr int64_t kMostLines = 100;
-        std::string text;
-        for (const size_t kinds : {kMostKinds, size_t{4}, size_t{3}, size_t{2}}) {
-            text = steps_text(plan_, false, options_.all_steps, options_.width, kinds);
-            if (options_.all_steps || others + lines_of(text) <= kMostLines) break;
-        }
-        return text;
+    const std::string& decode_steps(size_t stages) {
+        const auto [at, fresh] = decode_steps_.try_emplace(stages);
+        if (fresh)
+            at->second = steps_text(plan_, false, options_.all_steps, options_.width, stages);
+        return at->second;
     }
 
     std::string bold(const std::string& text) const {
@@ -74,7 +87,7 @@ private:
                                 wrapped(line.text, kColumn, options_.width));
     }
 
-    void links() {
+    void links(size_t most) {
         int64_t total = 0, transfers = 0, collectives = 0;
         for (const auto& [pair, bytes] : link_traffic(plan_, false)) total += bytes;
         if (total == 0) return;
@@ -85,11 +98,12 @@ private:
         section(fmt::format("Links: a decode pass moves {} between devices, in {} and {}",
                             bytes_text(total), count_text(transfers, "transfer"),
                             count_text(collectives, "collective")));
-        out_ += links_text(plan_, options_.width);
+        out_ += links_text(plan_, options_.width, most);
     }
 
     const Plan& plan_;
     const TextOptions& options_;
+    std::map<size_t, std::string> decode_steps_;  // by kinds of stages; of many devices it is slow
     std::string out_;
 };
 

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "planner/ask/basis.h"
 #include "planner/plan/plan.h"
-#include "planner/view/basis.h"
 
 namespace cleave::planner {
 

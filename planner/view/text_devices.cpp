@@ -71,8 +71,8 @@ std::vector<std::vector<size_t>> groups_by(const std::vector<DeviceRow>& rows, K
 
 // Alike: what is shown of them differs in names, layers, heads and little of their times. Of very
 // many kinds, those with as many layers, then those with as much memory, are one row with ranges.
-std::vector<std::vector<size_t>> alike(const Plan& plan, const std::vector<DeviceRow>& rows) {
-    constexpr size_t kMostRows = 24;
+std::vector<std::vector<size_t>> alike(const Plan& plan, const std::vector<DeviceRow>& rows,
+                                       size_t most) {
     const auto model = [&](const DeviceRow& r) { return plan.machine.device(r.device).model; };
     auto groups = groups_by(rows, [&](const DeviceRow& r) {
         std::vector<std::string> shown;
@@ -80,12 +80,12 @@ std::vector<std::vector<size_t>> alike(const Plan& plan, const std::vector<Devic
         return std::tuple(shown, r.stages.size(), r.num_layers, r.heads.size(),
                           r.has_half ? r.layers : "");
     });
-    if (groups.size() > kMostRows)
+    if (groups.size() > most)
         groups = groups_by(rows, [&](const DeviceRow& r) {
             return std::tuple(model(r), r.bytes[kCapacity], r.stages.size(), r.num_layers,
                               r.heads.size());
         });
-    if (groups.size() > kMostRows)
+    if (groups.size() > most)
         groups = groups_by(rows, [&](const DeviceRow& r) {
             return std::tuple(model(r), r.bytes[kCapacity], r.stages.empty());
         });
@@ -182,7 +182,7 @@ private:
 
 }  // namespace
 
-std::string devices_text(const Plan& plan, int width) {
+std::string devices_text(const Plan& plan, int width, size_t most) {
     // The query heads whose attention is there, of the first layer that has it.
     std::map<DeviceId, Range> heads;
     for (const Step& s : plan.decode.steps)
@@ -203,7 +203,7 @@ std::string devices_text(const Plan& plan, int width) {
     table.row({"", "stage", "layers", "heads", "weights", "KV", "working", library, "reserved",
                "free", "capacity", "a pass", "busy"});
     table.may_drop({3, 12, 8, 11, 6, 1, 2});
-    for (const std::vector<size_t>& members : alike(plan, rows)) {
+    for (const std::vector<size_t>& members : alike(plan, rows, most)) {
         std::vector<std::string> cells = AlikeDevices(plan, rows, members).cells();
         if (library.empty()) cells[7].clear();
         table.row(std::move(cells));
@@ -211,7 +211,7 @@ std::string devices_text(const Plan& plan, int width) {
     return table.text(width);
 }
 
-std::string links_text(const Plan& plan, int width) {
+std::string links_text(const Plan& plan, int width, size_t most) {
     // Links that carry as much and are as fast are one row.
     struct Alike {
         std::set<DeviceId> from, to;
@@ -229,7 +229,6 @@ std::string links_text(const Plan& plan, int width) {
     const auto names = [&](const std::set<DeviceId>& devices) {
         return folded_names(plan.machine, {devices.begin(), devices.end()});
     };
-    constexpr size_t kShown = 6;
     // The part of a pass that a link's bytes take at its rate.
     const auto busy = [&](int64_t bytes, int64_t rate) -> std::string {
         const auto pass = static_cast<double>(plan.prediction.decode_ns_per_token);
@@ -241,7 +240,7 @@ std::string links_text(const Plan& plan, int width) {
     table.row({"", "links", "a pass, each", "rate", "busy", "latency", "kind"});
     size_t shown = 0, rest = 0;
     for (const auto& [key, group] : groups) {
-        if (shown++ >= kShown) {
+        if (shown++ >= most) {
             rest += group.count;
             continue;
         }

@@ -9,11 +9,11 @@
 namespace cleave::planner {
 
 // Each device's stages, layers, heads, memory and time in a decode pass. The columns of bytes add
-// up to the capacity.
-std::string devices_text(const Plan& plan, int width);
+// up to the capacity. Of more than `most` kinds of devices those that are nearly alike are one row.
+std::string devices_text(const Plan& plan, int width, size_t most = 24);
 
-// What moves between devices in a decode pass, the busiest links first.
-std::string links_text(const Plan& plan, int width);
+// What moves between devices in a decode pass, `most` sorts of links, the busiest first.
+std::string links_text(const Plan& plan, int width, size_t most = 6);
 
 // "sim:h100[0-7]", the devices whose memory is used most, and how much of how much.
 struct Fullest {

@@ -197,9 +197,9 @@ bool StepsText::continues(const Block& before, const Block& block) const {
     for (size_t i = 0; i < block.rows.size(); ++i) {
         const Row &a = before.rows[i], &b = block.rows[i];
         const bool ends = i + 1 == block.rows.size();
-        if (a.where != b.where || !as_large(a, b) || a.how != b.how || !as_long(a, b) ||
-            (a.what != b.what && !ends))
-            return false;
+        if (a.where != b.where || !as_large(a, b) || a.how != b.how) return false;
+        // A sum without the norm behind it is another one, and its time joins the range.
+        if (a.what != b.what ? !ends : !as_long(a, b)) return false;
     }
     return true;
 }
@@ -318,13 +318,18 @@ std::string StepsText::folded(int width, size_t kinds) const {
         if (left_out > 0) table.line(fmt::format("- {} more stages, of other numbers", left_out));
         left_out = 0;
         bool first = true;
+        constexpr size_t kLongest = 40;  // names, which the line of the stage has already
+        const std::string whole = names(plan_.stages[static_cast<size_t>(all[s].alike[0])].devices);
         for (const Block& block : all[s].blocks) {
             table.line(std::exchange(first, false)
                            ? fmt::format("- {}: {}", head(all[s]), title(block))
                            : "- " + title(block));
             for (const Row& row : block.rows)
-                table.row({"  " + row.what, row.where, row.bytes, row.how,
-                           span_text(time_text(row.least_ns), time_text(row.most_ns))});
+                table.row(
+                    {"  " + row.what,
+                     row.where == whole && whole.size() > kLongest ? "all of the stage" : row.where,
+                     row.bytes, row.how,
+                     span_text(time_text(row.least_ns), time_text(row.most_ns))});
             if (!block.last.empty())
                 table.line(fmt::format("    in layer {}: {}", block.layer + block.repeats - 1,
                                        block.last));

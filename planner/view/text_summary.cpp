@@ -197,15 +197,18 @@ std::string kv_text(const Plan& plan, const KvBound& bound) {
                       : fmt::format("bound by {}", name_of(plan, bound.device)));
 }
 
-// What figures across nodes rest on.
+// What joins the nodes, where the plan or a shape beside it is on several.
 void add_network(const Plan& plan, Lines& lines) {
-    const Fabric* fabric = find_fabric(plan.machine.fabric);
-    const int64_t nodes = nodes_used(plan);
-    if (!fabric || nodes < 2) return;
-    lines.push_back(
-        {"network", fmt::format("{} ({}{}) joins {} nodes: times over it are modelled, not run",
-                                fabric->name, fabric->words,
-                                fabric->through_host ? ", through the hosts' memory" : "", nodes)});
+    std::set<std::string> hosts;
+    for (const Plan* make : makes_of(plan))
+        for (int64_t replica = 0; replica < make->num_alike(); ++replica)
+            for (const DeviceInfo& d : replica_machine(*make, replica).devices)
+                hosts.insert(d.host);
+    const Grounds grounds = grounds_of(plan);
+    if (grounds.nodes > 1)
+        lines.push_back({"network", network_text(grounds)});
+    else if (hosts.size() > 1 && !plan.why.runners_up.empty())
+        lines.push_back({"network", network_text(plan.machine.fabric, 1, 1)});
 }
 
 // How far figures over PCIe depend on what nobody said.
@@ -294,9 +297,7 @@ std::string shape_text(const Plan& plan) {
     if (equal)
         return fmt::format("tp {} x pp {}{}", shards.empty() ? 0 : shards[0], shards.size(),
                            virtual_stages);
-    std::string text;
-    for (size_t n : shards) text += fmt::format("{}{}", text.empty() ? "tp " : " + ", n);
-    return text +
+    return "tp " + folded_counts(shards, " + ") +
            (virtual_stages.empty() ? fmt::format(" in {} stages", shards.size()) : virtual_stages);
 }
 
@@ -364,22 +365,21 @@ std::string objective_text(const Plan& plan) {
 
 }  // namespace
 
-std::vector<Line> why_lines(const Plan& plan, Speller spell) {
-    constexpr size_t kShown = 3, kShapes = 4;
+std::vector<Line> why_lines(const Plan& plan, Speller spell, size_t shapes, size_t cuts) {
     const Why& w = plan.why;
     const Prediction& p = plan.prediction;
     Lines lines;
-    for (size_t i = 0; i < std::min(kShapes, w.runners_up.size()); ++i) {
+    for (size_t i = 0; i < std::min(shapes, w.runners_up.size()); ++i) {
         const RunnerUp& r = w.runners_up[i];
         lines.push_back(
             {i ? "" : "instead",
              fmt::format("{}: {}{}", shortened(r.shape),
                          r.objective_ns > 0 ? time_text(r.objective_ns) + "; " : "", r.why_not)});
     }
-    for (size_t i = 0; i < std::min(kShown, w.cuts.size()); ++i)
+    for (size_t i = 0; i < std::min(cuts, w.cuts.size()); ++i)
         lines.push_back({i ? "" : "cuts", w.cuts[i]});
-    if (w.cuts.size() > kShown)
-        lines.push_back({"", fmt::format("and {} more", w.cuts.size() - kShown)});
+    if (w.cuts.size() > cuts)
+        lines.push_back({"", fmt::format("and {} more", w.cuts.size() - cuts)});
     if (p.lower_bound_ns > 0)
         lines.push_back(
             {"objective",

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "planner/ask/basis.h"
 #include "planner/plan/plan.h"
-#include "planner/view/basis.h"
 
 namespace cleave::planner {
 
@@ -23,7 +23,8 @@ std::string shape_text(const Plan& plan);
 std::string title_text(const Plan& plan);
 std::vector<Line> answer_lines(const Plan& plan);
 std::vector<Line> request_lines(const Plan& plan);
-std::vector<Line> why_lines(const Plan& plan, Speller spell);
+// Of other shapes and of cuts between stages at most so many.
+std::vector<Line> why_lines(const Plan& plan, Speller spell, size_t shapes, size_t cuts);
 std::vector<Line> machinery_lines(const Plan& plan);
 
 }  // namespace cleave::planner

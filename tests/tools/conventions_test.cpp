@@ -110,6 +110,8 @@ TEST_CASE("what is mistyped is refused with what may be meant", "[tools]") {
                Contains("plan has no option --dvices (did you mean --devices?)"));
     CHECK_THAT(refusal({"plan", "llama-3-8b", "--temperature", "1"}),
                Contains("it is of run, chat"));
+    CHECK_THAT(refusal({"plan", "llama-3-8b", "--sum-dtype", "bf16"}),
+               Contains("sums have the type of the activations; --activation-dtype sets it"));
     CHECK_THAT(refusal({"run", "x", "-ngl", "99"}), Contains("what runs where is the planner's"));
     CHECK_THAT(refusal({"plan", "llama3-8b"}), Contains("did you mean llama-3-8b?"));
     CHECK_THAT(refusal({"plan", "llama-3-8b", "--dtype", "flaot16"}),
@@ -249,6 +251,8 @@ TEST_CASE("a device of one's own machine file is chosen by its name", "[tools]")
     CHECK_THAT(planned({"--machine", file, "--devices", "mine1"}), Contains("on 3 devices"));
     CHECK_THAT(refusal({"plan", "llama-3-8b", "--machine", file, "--devices", "sim:mine1[7]"}),
                Contains("has no such device"));
+    CHECK_THAT(refusal({"plan", "llama-3-8b", "--machine", file, "--devices", "sim:mine1[0-1]/1"}),
+               Contains("says which nodes its devices are in, by their \"host\"; leave out /1"));
     CHECK_THAT(
         refusal({"plan", "llama-3-8b", "--machine", file, "--devices", "mine1,sim:mine1[0]"}),
         Contains("named twice"));

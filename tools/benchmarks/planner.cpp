@@ -13,6 +13,7 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/ask/figures.h"
 #include "planner/build/build_plan.h"
 #include "planner/cost_graph/cost_graph.h"
 #include "planner/machine/build_machine.h"
@@ -162,6 +163,41 @@ bool model_table() {
     return never_worse;
 }
 
+// Many users of many devices: processor time of one search.
+void users_table() {
+    struct Row {
+        const char *model, *devices;
+        Objective objective;
+        int64_t users;  // 0: as many as fit
+        int limit_ms;
+    };
+    constexpr Objective kFull = Objective::kThroughput;
+    fmt::print("\n{:<15} {:<15} {:<10} {:>6} | {:>10} {:<28} {:>9} {:>8}\n", "model", "devices",
+               "objective", "users", "tokens/s", "shape", "plan ms", "limit");
+    for (const Row& row :
+         {Row{"llama-3.1-405b", "sim:h100[0-1023]", kFull, 1024, 5000},
+          Row{"llama-3.1-405b", "sim:h100[0-1023]", kFull, 4096, 5000},
+          Row{"llama-3.1-405b", "sim:h100[0-1023]", kFull, 0, 5000},
+          Row{"llama-3-70b", "sim:h100[0-63]", kFull, 0, 5000},
+          Row{"llama-3.1-405b", "sim:h100[0-1023]", Objective::kFleet, 1024, 5000}}) {
+        const Graph graph = models::build_llama_graph(*models::find_shape(row.model), DType::kBF16);
+        const Machine machine = build_machine(parse_devices(row.devices), {});
+        PlanOptions options;
+        options.objective = row.objective;
+        options.replicas = 0;
+        options.most_users = row.users == 0;
+        const double start = cpu_ms();
+        const Plan plan =
+            make_plan(graph, machine, {.batch = std::max<int64_t>(1, row.users)}, options);
+        const double plan_ms = cpu_ms() - start;
+        fmt::print("{:<15} {:<15} {:<10} {:>6} | {:>10.0f} {:<28} {:>9.0f} {:>8}\n", row.model,
+                   row.devices, row_of(row.objective).name,
+                   row.users > 0 ? row.users : served_users(plan), tokens_per_second(plan),
+                   shape_of(plan), plan_ms, row.limit_ms);
+        std::fflush(stdout);
+    }
+}
+
 void cost_graph_table(const std::filesystem::path& folder, double seconds) {
     fmt::print("\n{:<34} | {:>11} {:>11} {:>7} {:>9} {:>11} | {:>11} {:>7} {:>9}\n", "cost graph",
                "contiguous", "bound", "gap", "plan ms", "no METIS", "any place", "gap", "plan ms");
@@ -194,6 +230,7 @@ int main(int argc, char** argv) {
         bool never_worse = model_table();
         fmt::print("\n{}\n", never_worse ? "never worse than any of the rules"
                                          : "WORSE than a rule somewhere: see the negative figures");
+        users_table();
         std::filesystem::path folder = argc > 1 ? argv[1] : "";
         if (std::filesystem::exists(folder / "inputs"))
             cost_graph_table(folder, 10);

@@ -40,6 +40,11 @@ const OtherName* find_other_name(const CommandFacts& command, std::string_view n
             "{} has no option {}: what runs where is the planner's choice, among --devices; --tp, "
             "--pp and --pin force it",
             command.name, name);
+    if (name == "--sum-dtype" && find_option(command, "--activation-dtype"))
+        throw UserError(
+            "{} has no option {}: sums have the type of the activations; --activation-dtype sets "
+            "it",
+            command.name, name);
     std::vector<std::string> own, elsewhere;
     for (const OptionFacts& option : command.options)
         if (!option.is_positional && !option.long_name.empty()) own.push_back(option.long_name);

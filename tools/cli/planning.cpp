@@ -45,10 +45,17 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
             (choose([&](const planner::DeviceInfo& d) { return d.name == entry; }) ||
              choose([&](const planner::DeviceInfo& d) { return d.model == entry; })))
             continue;
-        for (const planner::DeviceSpec& spec : planner::parse_devices(entry, true))
+        for (const planner::DeviceSpec& spec : planner::parse_devices(entry, true)) {
+            if (spec.per_node > 0)
+                throw UserError(
+                    "--devices {}: {} says which nodes its devices are in, by their \"host\"; "
+                    "leave "
+                    "out /{}, or change the file",
+                    entry, file, spec.per_node);
             if (!choose([&](const planner::DeviceInfo& d) { return d.name == spec.text; }))
                 throw UserError("--devices {}: {} has no such device; it has {}", spec.text, file,
                                 known);
+        }
     }
     const std::set<planner::DeviceId> once(chosen.begin(), chosen.end());
     if (once.size() < chosen.size())

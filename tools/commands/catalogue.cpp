@@ -48,7 +48,8 @@ Json to_json() {
                                    {"description", f.words},
                                    {"gb_per_s", f.adapter_gb},
                                    {"latency_us", static_cast<double>(f.message_ns) / 1e3},
-                                   {"through_host", f.through_host}});
+                                   {"through_host", f.through_host},
+                                   {"published", f.is_published}});
     json["shapes"] = models::shape_names();
     return json;
 }
@@ -86,7 +87,7 @@ void print_catalogue(bool json) {
     for (const planner::Fabric& f : planner::kFabrics)
         fabrics.row({std::string(f.name), fmt::format("{}", f.adapter_gb),
                      fmt::format("{}", static_cast<double>(f.message_ns) / 1e3),
-                     std::string(f.words)});
+                     std::string(f.words) + (f.is_published ? "" : ", estimated")});
     show("{}\nModels by name: {}\n", fabrics.text(terminal_width()),
          planner::wrapped(fmt::format("{}", fmt::join(models::shape_names(), ", ")), 2,
                           prose_width()));

@@ -133,11 +133,14 @@ void print_sorts_of_links(const planner::Machine& machine) {
     }
     for (const auto& [key, sort] : sorts) {
         const planner::Link& l = *sort.first;
-        show("{} of {}{}, {} GB/s, {}: {} -> {}{}\n", planner::count_text(sort.count, "link"),
-             planner::link_kind_name(l.kind),
-             l.kind == planner::LinkKind::kPcie && l.peer_access ? " with peer access" : "",
-             rate_text(l.bandwidth), planner::time_text(l.latency_ns), machine.device(l.from).name,
-             machine.device(l.to).name, sort.count > 1 ? ", ..." : "");
+        const std::string line = fmt::format(
+            "{} of {}{}, {} GB/s, {}: {} -> {}{}", planner::count_text(sort.count, "link"),
+            planner::link_kind_name(l.kind),
+            l.kind == planner::LinkKind::kPcie && l.peer_access ? " with peer access" : "",
+            rate_text(l.bandwidth), planner::time_text(l.latency_ns), machine.device(l.from).name,
+            machine.device(l.to).name, sort.count > 1 ? ", ..." : "");
+        const int width = terminal_width();
+        show("{}\n", width > 0 ? planner::wrapped(line, 2, width) : line);
     }
 }
 
@@ -168,11 +171,19 @@ void print_links(const planner::Machine& machine) {
         row.insert(row.end(), cells[from].begin(), cells[from].end());
         table.row(std::move(row));
     }
-    show("\n{}", table.text(0));
+    const std::string matrix = table.text(0);
+    const int width = terminal_width();
+    const bool fits = width == 0 || static_cast<int>(matrix.find('\n')) <= width;
+    if (fits)
+        show("\n{}", matrix);
+    else
+        print_sorts_of_links(machine);
     for (const auto& [kind, latency] : latencies)
-        show("latency of {}: {}{}\n", planner::link_kind_name(kind),
-             planner::time_text(latency.first),
-             latency.first == latency.second ? "" : " to " + planner::time_text(latency.second));
+        if (fits)
+            show(
+                "latency of {}: {}{}\n", planner::link_kind_name(kind),
+                planner::time_text(latency.first),
+                latency.first == latency.second ? "" : " to " + planner::time_text(latency.second));
     std::map<int, std::set<planner::DeviceId>> sharing;
     for (const planner::Link& l : machine.links)
         if (l.domain >= 0 && l.kind != planner::LinkKind::kSameMemory)
@@ -190,14 +201,35 @@ void print_links(const planner::Machine& machine) {
     show("\n");
 }
 
+// Of many devices those alike are one row.
+void print_devices(const planner::Machine& machine) {
+    std::vector<std::vector<std::string>> rows;
+    std::vector<std::vector<std::string>> names;  // beside them
+    for (const planner::DeviceInfo& d : machine.devices) {
+        std::vector<std::string> row{d.arch, format_bytes(d.memory_bytes),
+                                     format_bytes(d.memory_bandwidth) + "/s",
+                                     fmt::format("{} GF/s", d.flops_f32 / 1000000000),
+                                     std::string(planner::device_kind_name(d.kind))};
+        const auto same = std::ranges::find(rows, row);
+        if (machine.devices.size() > kMatrixDevices && same != rows.end()) {
+            names[static_cast<size_t>(same - rows.begin())].push_back(d.name);
+            continue;
+        }
+        rows.push_back(std::move(row));
+        names.push_back({d.name});
+    }
+    planner::TextTable table("<<>>><", "");
+    table.row({"device", "arch", "memory", "bandwidth", "f32 rate", "kind"});
+    for (size_t i = 0; i < rows.size(); ++i) {
+        rows[i].insert(rows[i].begin(), planner::folded_names(names[i]));
+        table.row(std::move(rows[i]));
+    }
+    show("{}", table.text(terminal_width()));
+}
+
 void print_text(const planner::Machine& machine, const planner::HostFacts& facts,
                 const std::vector<Absent>& absent, const std::vector<std::string>& chosen_by) {
-    show("{}\n", bold(fmt::format("{:<14} {:<14} {:>10} {:>12} {:>14}  {}", "device", "arch",
-                                  "memory", "bandwidth", "f32 rate", "kind")));
-    for (const planner::DeviceInfo& d : machine.devices)
-        show("{:<14} {:<14} {:>10} {:>10}/s {:>10} GF/s  {}\n", d.name, d.arch,
-             format_bytes(d.memory_bytes), format_bytes(d.memory_bandwidth),
-             d.flops_f32 / 1000000000, planner::device_kind_name(d.kind));
+    print_devices(machine);
     print_links(machine);
     codegen::HostCompilerInfo compiler = codegen::host_compiler_info();
     runtime::HostTopology host = runtime::read_host_topology();

@@ -79,6 +79,7 @@ void show_devices(const PlanDiff& d) {
                                      text(joined_ranges(a), joined_ranges(b))});
         table.row(cells);
     }
+    table.fold(kMostRows);
     show_table(table);
 }
 
@@ -91,10 +92,11 @@ void run_diff(const DiffArguments& flags) {
                   {{"figures", figure_rows({{flags.a, &d.a}, {flags.b, &d.b}})},
                    {"asked", json["asked"]},
                    {"moved", json["moved"]},
-                   {"devices", json["devices"]}}))
+                   {"devices", device_rows(d)}}))
         return;
     show_answer(d.answer);
     if (!d.same()) show_diff(d, flags.a, flags.b);
+    show_rests_on({&d.a.grounds, &d.b.grounds});
 }
 
 }  // namespace
@@ -103,6 +105,7 @@ Json diff_json(const PlanDiff& d) {
     Json json{{"answer", d.answer},     {"same", d.same()},      {"same_model", d.same_model},
               {"model_a", d.model_a},   {"model_b", d.model_b},  {"slower", d.slower},
               {"a", figures_json(d.a)}, {"b", figures_json(d.b)}};
+    json["rests_on"] = rests_on({&d.a.grounds, &d.b.grounds});
     json["prefill_pass_a"] = parts_json(d.prefill_a);
     json["prefill_pass_b"] = parts_json(d.prefill_b);
     json["asked"] = Json::array();
@@ -127,11 +130,22 @@ Json diff_json(const PlanDiff& d) {
     return json;
 }
 
+Json device_rows(const PlanDiff& d) {
+    Json figures_a = figures_json(d.a), figures_b = figures_json(d.b);
+    Json rows = diff_json(d)["devices"];
+    for (Json& row : rows) {
+        row["network_a"] = figures_a["network"];
+        row["network_b"] = figures_b["network"];
+    }
+    return rows;
+}
+
 void show_diff(const PlanDiff& d, const std::string& a, const std::string& b) {
     if (!d.asked.empty()) {
         TextTable asked("<<<", "  ");
         asked.row({"asked", a, b});
         for (const Difference& one : d.asked) asked.row({one.what, one.a, one.b});
+        asked.fold(kMostRows);
         show_table(asked);
     }
     show_table(figures_table({a, b}, {&d.a, &d.b}));
@@ -139,6 +153,7 @@ void show_diff(const PlanDiff& d, const std::string& a, const std::string& b) {
         TextTable moved("<<<", "  ");
         moved.row({"moved", a, b});
         for (const Moved& one : d.moved) moved.row({one.what, one.a, one.b});
+        moved.fold(kMostRows);
         show_table(moved);
     }
     show_devices(d);

@@ -13,6 +13,14 @@ namespace {
 
 using namespace planner;
 
+std::vector<const Grounds*> grounds_of_all(const LimitsAnswer& a) {
+    std::vector<const Grounds*> all{&a.now.grounds};
+    for (const Further& f : a.further)
+        if (f.then) all.push_back(&f.then->grounds);
+    for (const Faster& f : a.faster) all.push_back(&f.grounds);
+    return all;
+}
+
 Json limits_json(const Plan& plan, const LimitsAnswer& a) {
     Json json{{"model", plan.graph.name},
               {"answer", a.answer},
@@ -26,12 +34,15 @@ Json limits_json(const Plan& plan, const LimitsAnswer& a) {
                                    {"slower", f.slower},
                                    {"refusal", f.refusal}});
     json["replace"] = Json::array();
-    for (const Faster& f : a.faster)
+    for (const Faster& f : a.faster) {
         json["replace"].push_back({{"device", f.device},
                                    {"alike", f.alike},
                                    {"objective_ms", in_ms(f.objective_ns)},
                                    {"gain", f.gain}});
+        add_grounds(f.grounds, json["replace"].back());
+    }
     json["full"] = a.full;
+    json["rests_on"] = rests_on(grounds_of_all(a));
     return json;
 }
 
@@ -86,6 +97,7 @@ void run_limits(const QuestionFlags& flags) {
     if (!a.now.room.has_kv()) return;
     show_further(a);
     show_faster(a);
+    show_rests_on(grounds_of_all(a));
 }
 
 }  // namespace

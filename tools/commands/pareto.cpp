@@ -14,6 +14,12 @@ namespace {
 using planner::Pareto;
 using planner::ParetoPoint;
 
+std::vector<const planner::Grounds*> grounds_of_all(const Pareto& pareto) {
+    std::vector<const planner::Grounds*> all;
+    for (const ParetoPoint& p : pareto.points) all.push_back(&p.grounds);
+    return all;
+}
+
 std::string rate(double tokens) {
     return tokens >= 100 ? fmt::format("{:.0f}", tokens) : fmt::format("{:.1f}", tokens);
 }
@@ -49,19 +55,22 @@ Json pareto_json(const Pareto& pareto) {
                                   {"tpot_ms", in_ms(p.tpot_ns)}});
         if (p.cost_per_million > 0)
             json["points"].back()["cost_per_million_tokens"] = p.cost_per_million;
+        add_grounds(p.grounds, json["points"].back());
     }
+    json["rests_on"] = rests_on(grounds_of_all(pareto));
     return json;
 }
 
 std::string pareto_csv(const Pareto& pareto) {
     planner::CsvTable table({"tokens_per_second_per_device", "tokens_per_second_per_user", "shape",
                              "devices_of_replica", "replicas", "users", "ttft_ms", "tpot_ms",
-                             "cost_per_million_tokens"});
+                             "cost_per_million_tokens", "network", "basis"});
     for (const ParetoPoint& p : pareto.points)
         table.row(
             {p.per_device, p.per_user, p.shape, p.devices, p.replicas, p.users, in_ms(p.ttft_ns),
              in_ms(p.tpot_ns),
-             p.cost_per_million > 0 ? planner::CsvCell(p.cost_per_million) : planner::CsvCell()});
+             p.cost_per_million > 0 ? planner::CsvCell(p.cost_per_million) : planner::CsvCell(),
+             network_text(p.grounds), class_names(p.grounds)});
     return table.text();
 }
 
@@ -78,6 +87,7 @@ void show_pareto(const Pareto& pareto) {
     show("{}: tokens/s of a user against tokens/s of a device; nothing tried has more of both\n",
          pareto.model);
     show_table(table);
+    show_rests_on(grounds_of_all(pareto));
 }
 
 }  // namespace cleave::tools

@@ -148,7 +148,29 @@ Json figures_json(const Figures& f) {
                         {"kv_tokens", f.kv_tokens},
                         {"kv_tokens_now", f.kv_tokens_now},
                         {"kv_bound", name_or_null(f.kv_bound)}};
+    add_grounds(f.grounds, json);
     return json;
+}
+
+void add_grounds(const planner::Grounds& grounds, Json& figures) {
+    figures["network"] = name_or_null(planner::network_text(grounds));
+    figures["basis"] = Json::array();
+    for (const planner::Basis& basis : grounds.classes) figures["basis"].push_back(basis.name);
+}
+
+Json with_network(Json rows, const planner::Grounds& grounds) {
+    for (Json& row : rows) row["network"] = name_or_null(planner::network_text(grounds));
+    return rows;
+}
+
+void show_rests_on(const std::vector<const planner::Grounds*>& plans) {
+    std::string label = "rests on";
+    show("\n");
+    for (const std::string& line : planner::rests_on(plans)) {
+        show("  {:<13}{}\n", label,
+             planner::wrapped(spell_for_command_line(line), 15, terminal_width()));
+        label.clear();
+    }
 }
 
 Json outcome_json(const planner::Outcome& outcome) {
@@ -243,7 +265,7 @@ bool show_data(bool as_json, const CsvFlags& csv, const Json& json,
 
 void show_answer(const std::string& answer) {
     const std::string text = spell_for_command_line(answer);
-    show("{}\n", stdout_is_terminal() ? planner::wrapped(text, 0, terminal_width()) : text);
+    show("{}\n", terminal_width() > 0 ? planner::wrapped(text, 0, terminal_width()) : text);
 }
 
 void show_table(const planner::TextTable& table) { show("\n{}", table.text(terminal_width())); }

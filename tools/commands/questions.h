@@ -51,6 +51,13 @@ Json parts_json(const planner::TimeParts& parts);
 // Of what does not fit, or a rule forbids: {"fits", "refusal", "lacks_memory", "devices", "fixes"}.
 Json outcome_json(const planner::Outcome& outcome);
 
+// What figures rest on, as JSON has it: the network's words, or null, and the names of the classes.
+void add_grounds(const planner::Grounds& grounds, Json& figures);
+// The rows of a table with the network's words in each.
+Json with_network(Json rows, const planner::Grounds& grounds);
+// Below a text's tables: what the figures of all these plans rest on.
+void show_rests_on(const std::vector<const planner::Grounds*>& plans);
+
 // With flags as the command line has them.
 void print_json(const Json& json);
 // A list of objects as CSV, a row an element: a name for each key, of objects inside
@@ -61,9 +68,11 @@ Json figure_rows(const std::vector<std::pair<std::string, const planner::Figures
 // Writes the JSON or the tables; false where neither was asked for, and text is.
 bool show_data(bool as_json, const CsvFlags& csv, const Json& json,
                const std::vector<std::pair<std::string, Json>>& lists);
-// The answer, wrapped to a terminal, one line elsewhere.
+// The answer, wrapped as all text is; one line into a file or a pipe.
 void show_answer(const std::string& answer);
 void show_table(const planner::TextTable& table);
+// Of a table with a row for each thing that differs: of very many the first ones and the last.
+constexpr size_t kMostRows = 12;
 
 // Elements of one key together, in the order of their first ones: alike devices are one row.
 template <class Element, class Key>

@@ -7,10 +7,10 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/ask/basis.h"
 #include "planner/machine/device_names.h"
 #include "planner/plan/text_table.h"
 #include "planner/plan/used_devices.h"
-#include "planner/view/basis.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"
 #include "tools/cli/files.h"

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/ask/basis.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
-#include "planner/view/basis.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/pass_costs.h"
 #include "tools/cli/groups.h"

@@ -13,6 +13,13 @@ namespace {
 using planner::Sweep;
 using planner::SweepRow;
 
+std::vector<const planner::Grounds*> grounds_of_all(const Sweep& sweep) {
+    std::vector<const planner::Grounds*> all;
+    for (const SweepRow& row : sweep.rows)
+        if (row.figures) all.push_back(&row.figures->grounds);
+    return all;
+}
+
 }  // namespace
 
 std::vector<planner::SweepAxis> axes_from_flags(const std::vector<std::string>& axes) {
@@ -45,6 +52,7 @@ Json sweep_json(const Sweep& sweep) {
                                 {"refusal", row.refusal},
                                 {"lacks_memory", row.lacks_memory},
                                 {"figures", row.figures ? figures_json(*row.figures) : Json()}});
+    json["rests_on"] = rests_on(grounds_of_all(sweep));
     return json;
 }
 
@@ -52,10 +60,10 @@ std::string sweep_csv(const Sweep& sweep) {
     std::vector<std::string> header;
     for (const planner::SweepAxis& axis : sweep.axes) header.push_back(axis.name);
     const size_t axes = header.size();
-    for (const char* name :
-         {"fits", "shape", "devices_used", "tokens_per_second", "objective_ms",
-          "decode_ms_per_token", "prefill_ms", "fullest_device", "needed_bytes", "capacity_bytes",
-          "max_sequences", "max_context", "kv_tokens", "cost_per_million_tokens", "refusal"})
+    for (const char* name : {"fits", "shape", "devices_used", "tokens_per_second", "objective_ms",
+                             "decode_ms_per_token", "prefill_ms", "fullest_device", "needed_bytes",
+                             "capacity_bytes", "max_sequences", "max_context", "kv_tokens",
+                             "cost_per_million_tokens", "network", "basis", "refusal"})
         header.emplace_back(name);
     planner::CsvTable table(header);
     for (const SweepRow& row : sweep.rows) {
@@ -66,10 +74,11 @@ std::string sweep_csv(const Sweep& sweep) {
                 {"yes", f->shape, f->devices, f->tokens_per_second, in_ms(f->objective_ns),
                  in_ms(f->decode_ns), in_ms(f->prefill_ns), f->fullest, f->needed, f->capacity,
                  f->sequences, f->room.max_context, f->kv_tokens,
-                 f->price_micros > 0 ? planner::CsvCell(f->cost_per_million) : planner::CsvCell()});
+                 f->price_micros > 0 ? planner::CsvCell(f->cost_per_million) : planner::CsvCell(),
+                 network_text(f->grounds), class_names(f->grounds)});
         else
             cells.emplace_back("no");
-        cells.resize(axes + 14);
+        cells.resize(axes + 16);
         cells.emplace_back(row.figures ? std::string() : spell_for_command_line(row.refusal));
         table.row(cells);
     }
@@ -108,6 +117,7 @@ void show_sweep(const Sweep& sweep) {
     }
     show("{}: each row is a plan; room is sequences of a whole context\n", sweep.model);
     show_table(table);
+    if (const auto grounds = grounds_of_all(sweep); !grounds.empty()) show_rests_on(grounds);
 }
 
 }  // namespace cleave::tools

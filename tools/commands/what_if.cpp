@@ -62,6 +62,9 @@ void run_what_if(const WhatIfArguments& flags) {
               {"slower", a.diff ? Json(a.diff->slower) : Json()},
               {"refusal", a.outcome.fits() ? Json() : outcome_json(a.outcome)},
               {"shape_was_freed", a.shape_was_freed}};
+    std::vector<const planner::Grounds*> grounds{&a.before.grounds};
+    if (a.after) grounds.push_back(&a.after->grounds);
+    json["rests_on"] = planner::rests_on(grounds);
     const Json difference = a.diff ? diff_json(*a.diff) : Json{};
     json["moved"] = a.diff ? difference["moved"] : Json::array();
     std::vector<std::pair<std::string, const planner::Figures*>> plans{{"before", &a.before}};
@@ -69,7 +72,7 @@ void run_what_if(const WhatIfArguments& flags) {
     if (show_data(flags.json, flags.csv, json,
                   {{"figures", figure_rows(plans)},
                    {"moved", json["moved"]},
-                   {"devices", a.diff ? difference["devices"] : Json::array()},
+                   {"devices", a.diff ? device_rows(*a.diff) : Json::array()},
                    {"lacking", outcome_json(a.outcome)["devices"]}}))
         return;
     show_answer(a.answer);
@@ -77,6 +80,7 @@ void run_what_if(const WhatIfArguments& flags) {
         show_diff(*a.diff, "before", "after");
     else
         show_table(figures_table({"before"}, {&a.before}));
+    show_rests_on(grounds);
 }
 
 }  // namespace

@@ -35,9 +35,16 @@ const char* kind_name(WhatKind kind) {
     return "";
 }
 
+std::vector<const Grounds*> grounds_of_all(const WhyAnswer& a) {
+    std::vector<const Grounds*> all{&a.grounds};
+    for (const Place& p : a.places)
+        if (p.refusal.empty()) all.push_back(&p.grounds);
+    return all;
+}
+
 Json places_json(const WhyAnswer& a) {
     Json list = Json::array();
-    for (const Place& p : a.places)
+    for (const Place& p : a.places) {
         list.push_back({{"change", p.change},
                         {"where", p.where},
                         {"shape", p.shape},
@@ -46,6 +53,8 @@ Json places_json(const WhyAnswer& a) {
                         {"slower", p.slower},
                         {"refusal", p.refusal},
                         {"lacks_memory", p.lacks_memory}});
+        add_grounds(p.grounds, list.back());
+    }
     return list;
 }
 
@@ -105,6 +114,7 @@ Json why_json(const Plan& plan, const WhyAnswer& a) {
     if (a.what.kind == WhatKind::kDevice) device_json(plan, a, json);
     if (a.what.kind == WhatKind::kToken) token_json(plan, a, json);
     if (a.what.kind == WhatKind::kLinks) links_json(plan, a, json);
+    json["rests_on"] = rests_on(grounds_of_all(a));
     return json;
 }
 
@@ -141,6 +151,7 @@ void show_holdings(const Plan& plan, const WhyAnswer& a) {
         cells.insert(cells.begin(), {folded_names(plan.machine, devices), shares_text(alike)});
         table.row(cells);
     }
+    table.fold(kMostRows);
     show_table(table);
 }
 
@@ -180,6 +191,7 @@ void show_token(const Plan& plan, const WhyAnswer& a) {
         cells.insert(cells.begin(), folded_names(plan.machine, names));
         devices.row(cells);
     }
+    devices.fold(kMostRows);
     show_table(devices);
 }
 
@@ -189,13 +201,17 @@ void run_why(const WhyArguments& flags) {
     const Json json = why_json(q.plan, a);
     std::vector<std::pair<std::string, Json>> lists;
     for (const char* name : kTables)
-        if (json.contains(name)) lists.emplace_back(name, json[name]);
+        if (json.contains(name))
+            lists.emplace_back(name, name == std::string_view("places")
+                                         ? json[name]
+                                         : with_network(json[name], a.grounds));
     if (show_data(flags.json, flags.csv, json, lists)) return;
     show_answer(a.answer);
     show_holdings(q.plan, a);
     if (a.what.kind == WhatKind::kToken) show_token(q.plan, a);
     if (!a.links.empty()) show("\n{}", links_text(q.plan, terminal_width()));
     show_places(q.plan, a);
+    show_rests_on(grounds_of_all(a));
 }
 
 }  // namespace

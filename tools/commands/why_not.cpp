@@ -30,6 +30,9 @@ void run_why_not(const WhyNotArguments& flags) {
               {"plan", figures_json(a.plan)},
               {"forced", a.forced ? figures_json(*a.forced) : Json()},
               {"refusal", nullptr}};
+    std::vector<const planner::Grounds*> grounds{&a.plan.grounds};
+    if (a.forced) grounds.push_back(&a.forced->grounds);
+    json["rests_on"] = planner::rests_on(grounds);
     if (a.verdict == planner::Verdict::kNoMemory || a.verdict == planner::Verdict::kForbidden)
         json["refusal"] = outcome_json(a.outcome);
     std::vector<std::pair<std::string, const planner::Figures*>> plans{{"the plan", &a.plan}};
@@ -56,8 +59,10 @@ void run_why_not(const WhyNotArguments& flags) {
             cells.insert(cells.begin(), planner::folded_names(names));
             table.row(std::move(cells));
         }
+        table.fold(kMostRows);
         show_table(table);
     }
+    show_rests_on(grounds);
 }
 
 }  // namespace

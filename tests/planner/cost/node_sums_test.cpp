@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums over several nodes against what others measured.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -8,6 +9,7 @@
 #include "planner/cost/collective_form.h"
 #include "planner/cost/link_times.h"
 #include "planner/machine/build_machine.h"
+#include "planner/machine/fabric.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
@@ -89,6 +91,14 @@ TEST_CASE("sums over nodes take what NCCL takes, those held out of the fit too",
                                                   {4, 16 * kMebibyte, 505}});
     CHECK(efa <= 0.30);
     CHECK(worst_efa <= 0.30);
+    // Two nodes of eight H100 over EFA, small sums (aws/aws-k8s-tester#585 and #503).
+    const auto [small, worst_small] = mean_and_worst("h100", "efa",
+                                                     {{2, 128, 68.4},
+                                                      {2, 4 * kKibibyte, 73.6},
+                                                      {2, 8 * kKibibyte, 79.1},
+                                                      {2, 16 * kKibibyte, 83}});
+    CHECK(small <= 0.10);
+    CHECK(worst_small <= 0.10);
     // Two racks of GB200, 64 devices of each (oracle-quickstart/oci-hpc-oke, README.md).
     const auto [racks, worst_racks] = mean_and_worst("gb200", "racks400",
                                                      {{2, 8 * kKibibyte, 202},
@@ -117,6 +127,41 @@ TEST_CASE("a sum takes longer over more nodes, over fewer adapters, and through 
         CHECK(sum_over(nodes_of("h100", 2, "eth10"), bytes).ns >
               sum_over(nodes_of("h100", 2, "eth100"), bytes).ns);
     }
+}
+
+TEST_CASE("TCP beats no adapter that reads a card's memory, at any size", "[planner]") {
+    for (const int nodes : {2, 4, 16})
+        for (int64_t bytes = 8; bytes <= 64 * kMebibyte; bytes *= 4) {
+            CAPTURE(nodes, bytes);
+            const auto over = [&](std::string_view fabric) {
+                return sum_over(nodes_of("h100", nodes, fabric), bytes).ns;
+            };
+            const int64_t tcp = over("eth100");
+            CHECK(over("eth25") >= tcp);
+            for (const Fabric& fabric : kFabrics)  // sums of racks are of 64 devices each
+                if (!fabric.through_host && fabric.name != "racks400")
+                    CHECK(over(fabric.name) <= tcp);
+        }
+}
+
+TEST_CASE("what is staged over a network costs the copies through both hosts", "[planner]") {
+    const Machine machine =
+        build_machine(parse_devices("sim:h100[0-7]@a,sim:mi300x[0-7]@b"), {}, nullptr, {"ib400"});
+    const LinkTable links(machine);
+    const DeviceId card(0), other(8);
+    const std::array<DeviceId, 2> both{card, other};
+    for (const int64_t bytes : {8 * kKibibyte, 16 * kMebibyte}) {
+        // No library joins two vendors' cards: their sum is staged, and so is every gather.
+        REQUIRE_FALSE(links.sums_over_nodes(both));
+        const int64_t rdma = links.transfer_ns(card, other, bytes);
+        CHECK(links.all_reduce_ns(both, bytes, SumForm::kOneShot) > rdma + 30'000);
+        CHECK(links.gather_ns(std::span(&other, 1), std::span(&card, 1), bytes) > rdma + 30'000);
+    }
+    // Those of hosts are in that memory already, as are all over TCP.
+    const Machine hosts =
+        build_machine(parse_devices("sim:host[0]@a,sim:host[0]@b"), {}, nullptr, {"ib400"});
+    CHECK(LinkTable(hosts).gather_ns(std::array{DeviceId(1)}, std::array{DeviceId(0)}, kMebibyte) ==
+          LinkTable(hosts).transfer_ns(DeviceId(1), DeviceId(0), kMebibyte));
 }
 
 TEST_CASE("the form of a sum over nodes is in the plan, its bytes on the links that it uses",

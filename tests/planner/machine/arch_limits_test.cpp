@@ -47,6 +47,20 @@ Workload small_workload() {
 
 }  // namespace
 
+TEST_CASE("a GPU architecture without kernels is refused with those that have them", "[planner]") {
+    for (const char* arch : {"sm_999", "gfx9999"}) {
+        Json machine = machine_file("sim:h100[0]");
+        machine["devices"][0]["arch"] = arch;
+        CHECK_THROWS_WITH(parse_machine(machine.dump(), "m.json"),
+                          Contains(fmt::format("m.json: devices[0].arch is '{}'", arch)) &&
+                              Contains("supported are sm_70, sm_75"));
+    }
+    // What is no GPU's is its owner's word.
+    Json machine = machine_file("sim:host[0]");
+    machine["devices"][0]["arch"] = "my-cpu";
+    CHECK(parse_machine(machine.dump(), "m.json").devices[0].arch == "my-cpu");
+}
+
 TEST_CASE("a machine file of any limits gives a plan within them or an error of the user's",
           "[planner]") {
     const models::Shape shape = *models::find_shape("stories-260k");

@@ -4,7 +4,9 @@
 #include "models/llama_graph.h"
 #include "planner/cost/link_times.h"
 #include "planner/planner.h"
+#include "planner/search/check_options.h"
 #include "planner/search/cost_tables.h"
+#include "planner/search/propose.h"
 #include "planner/search/stage_search.h"
 #include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
@@ -27,6 +29,27 @@ TEST_CASE("on 96 devices no forced grid beats the plan by more than 1 %", "[plan
             CHECK(chosen <= 1.01 * objective(tp));
         }
     }
+}
+
+TEST_CASE("only what has memory for weights and KV is looked at", "[planner]") {
+    const auto proposals = [](const Graph& graph, const Machine& machine, int64_t slack) {
+        const Analysis analysis = analyse(graph);
+        Workload workload;
+        PlanOptions options;
+        const Shape shape = check_options(analysis, machine, workload, options);
+        return propose(analysis, machine, workload, options, shape, slack).found.size();
+    };
+    const Graph large = models::build_llama_graph(*models::find_shape("llama-3-70b"), DType::kBF16);
+    CHECK(proposals(large, machine_of("sim:h100[0]"), kShardsAlone) == 0);
+    CHECK(proposals(large, machine_of("sim:h100[0]"), kTwiceTheMemory) > 0);
+    CHECK(proposals(large, machine_of("sim:h100[0-1]"), kShardsAlone) > 0);
+    // A tied embedding is there once, and counts twice: what just fits is looked at, too.
+    const Graph tied = models::build_llama_graph(*models::find_shape("llama-3.2-1b"), DType::kBF16);
+    Machine machine = machine_of("sim:h100[0]");
+    const Plan plan = make_plan(tied, machine, {}, {});
+    machine.devices[0].memory_bytes = plan.memory[0].needed();
+    CHECK(proposals(tied, machine, kShardsAlone) > 0);
+    CHECK_NOTHROW(make_plan(tied, machine, {}, {}));
 }
 
 TEST_CASE("sums over links that are alike cost what looking at each pair gives", "[planner]") {

@@ -20,7 +20,10 @@ TEST_CASE("the text of a plan has at most 100 lines of 120 columns", "[planner]"
          {Case{"llama-3.1-405b", 64, {.tensor_parallel = 4, .pipeline_stages = 16}, 1},
           Case{"llama-3.1-405b", 64, {.tensor_parallel = 1, .pipeline_stages = 64}, 1},
           Case{"llama-3-8b", 7, {}, 1}, Case{"llama-3-70b", 48, {.tensor_parallel = 3}, 8},
-          Case{"llama-3.1-405b", 128, {.objective = Objective::kThroughput, .replicas = 0}, 512}}) {
+          Case{"llama-3.1-405b", 128, {.objective = Objective::kThroughput, .replicas = 0}, 512},
+          Case{"llama-3.1-405b", 64, {.objective = Objective::kFleet, .replicas = 0}, 126},
+          Case{"llama-3.1-405b", 256, {.objective = Objective::kFleet, .replicas = 0}, 510},
+          Case{"llama-3.1-405b", 256, {.pipeline_stages = 126}, 1}}) {
         INFO(model << " on " << devices);
         const Graph graph = models::build_llama_graph(*models::find_shape(model), DType::kBF16);
         const Plan plan = make_plan(graph, machine_of(fmt::format("sim:h100[0-{}]", devices - 1)),

@@ -77,6 +77,34 @@ TEST_CASE("a table too wide breaks names and leaves out columns that it tells, a
     CHECK_THAT(columns.text(4), Contains("third\na      3\n"));
 }
 
+TEST_CASE("whatever the longest word is, no line is longer than the width", "[planner]") {
+    const std::string name(300, 'n');
+    planner::TextTable table("<>", "  ");
+    table.row({"", name + ".plan"});
+    table.row({"tokens/s", "8 replicas of tp 4 x pp 2 and 3 replicas of tp 16 x pp 1"});
+    for (const int width : {40, 120}) {
+        for (const std::string& line : lines(table.text(width))) CHECK(std::ssize(line) <= width);
+        for (const std::string& line :
+             lines(planner::wrapped("a " + name + " b", 15, width) + "\n"))
+            CHECK(std::ssize(line) <= width);
+    }
+    // Into a file a name is found again.
+    CHECK_THAT(planner::wrapped("a " + name, 15, 0), Contains(name));
+    CHECK_THAT(table.text(0), Contains(name));
+}
+
+TEST_CASE("of very many rows a table has the first ones and the last", "[planner]") {
+    planner::TextTable table("<>", "");
+    table.row({"moved", "to"});
+    for (int i = 0; i < 40; ++i) table.row({fmt::format("layer {}", i), "b"});
+    table.fold(40);
+    CHECK(lines(table.text(0)).size() == 41);
+    table.fold(4);
+    CHECK(lines(table.text(0)) == std::vector<std::string>{"moved     to", "layer 0    b",
+                                                           "layer 1    b", "layer 2    b",
+                                                           "and 36 more", "layer 39   b"});
+}
+
 TEST_CASE("names and numbers of many are folded", "[planner]") {
     using planner::folded_names, planner::folded_numbers;
     CHECK(folded_names({"host[0]"}) == "host[0]");
@@ -90,6 +118,10 @@ TEST_CASE("names and numbers of many are folded", "[planner]") {
     for (int i = 0; i < 64; ++i) every_eighth.push_back(fmt::format("sim:h100[{}]", 8 * i));
     CHECK(folded_names(every_eighth) == "sim:h100[0,8,...,504] (64)");
     CHECK(folded_numbers({0, 1, 2, 5}) == "0-2,5");
+    std::vector<size_t> widths(16, 9);
+    widths.insert(widths.end(), 110, 8);
+    CHECK(planner::folded_counts(widths, ", ") == "9 (x 16), 8 (x 110)");
+    CHECK(planner::folded_counts({2, 1, 1}, " + ") == "2 + 1 + 1");
     CHECK(planner::span_text("1.20 GB", "1.35 GB") == "1.20-1.35 GB");
     CHECK(planner::span_text("999 ns", "1.00 us") == "999 ns-1.00 us");
     CHECK(planner::span_text("12", "12") == "12");

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What predictions say that they rest on.
-#include "planner/view/basis.h"
+#include "planner/ask/basis.h"
 
 #include <nlohmann/json.hpp>
 
 #include "planner/cost/published_classes.h"
 #include "planner/machine/catalogue.h"
+#include "planner/machine/fabric.h"
 #include "planner/machine/vendor.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/support/test.h"
@@ -14,6 +15,7 @@ namespace cleave::test {
 namespace {
 
 using namespace planner;
+using Catch::Matchers::Contains;
 
 std::string as_asked(std::string_view text) { return "<" + std::string(text) + ">"; }
 
@@ -90,6 +92,13 @@ TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of su
     CHECK(classes(nodes)[1] == "network_stated");
     nodes.machine.fabric = "ib400";
     CHECK(classes(nodes)[1] == "network_modelled");
+    // Of what nobody published it says so, and no published error is its own.
+    for (const Fabric& fabric : kFabrics) {
+        nodes.machine.fabric = fabric.name;
+        const Basis basis = bases_of(nodes)[1];
+        CHECK(basis.name == (fabric.is_published ? "network_modelled" : "network_estimated"));
+        CHECK(basis.speed_ratio.has_value() == fabric.is_published);
+    }
     // A card that is here runs Cleave's kernels; its driver has a name of its own for it.
     Plan card = on_models({{0}}, "h200", "sm_90a", LinkKind::kPcie);
     DeviceInfo& real = card.machine.devices[0];
@@ -133,6 +142,26 @@ TEST_CASE("every class of published speeds that a plan may be of is in the table
     CHECK(ratio(amd) == of("AMD decode"));
     amd.workload.batch = 2;
     CHECK(ratio(amd) == of("AMD batched"));
+}
+
+TEST_CASE("what many plans rest on is told once, each network with its nodes and not run",
+          "[planner][view]") {
+    Grounds one = grounds_of(on_models({{0}}, "h100", "sm_90a", LinkKind::kPcie));
+    CHECK(network_text(one).empty());
+    Plan plan = on_models({{0, 1}}, "h100", "sm_90a", LinkKind::kNetwork);
+    plan.machine.devices[1].host = "b";
+    CHECK_THAT(network_text(grounds_of(plan)), Contains("not run"));
+    plan.machine.fabric = "eth25";
+    const Grounds two = grounds_of(plan);
+    CHECK(network_text(two) ==
+          "eth25 (TCP over 25 Gb/s Ethernet, through the hosts' memory) joins 2 nodes: times over "
+          "it are estimated, not run");
+    Grounds four = two;
+    four.nodes = 4;
+    const std::vector<std::string> lines = rests_on({&one, &two, &four, &two});
+    REQUIRE(lines.size() == 5);
+    CHECK_THAT(lines[0], Contains("joins 2 to 4 nodes"));
+    for (size_t i = 1; i < lines.size(); ++i) CHECK_THAT(lines[i], !Contains("sim:"));
 }
 
 TEST_CASE("the JSON of a plan has what it rests on", "[planner][view]") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/view/basis.h"
+#include "planner/ask/basis.h"
 
 #include <algorithm>
 #include <array>
@@ -13,6 +13,7 @@
 #include "planner/cost/reached.h"
 #include "planner/machine/catalogue.h"
 #include "planner/machine/device_names.h"
+#include "planner/machine/fabric.h"
 #include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/used_devices.h"
@@ -74,6 +75,8 @@ constexpr std::array kExchanges{
              "collective in a node, PCIe group", "planner/cost/published_classes.h"},
     BasisRow{"network_modelled", "a network modelled from published sums, not run", 0, 0,
              "collective across nodes", "planner/cost/published_classes.h"},
+    BasisRow{"network_estimated", "an estimate of a network whose sums nobody published, not run",
+             0, 0, "", ""},
     BasisRow{"network_stated", "the network's stated latency and bandwidth", 0, 0, "", ""},
 };
 
@@ -175,8 +178,12 @@ private:
             over_pcie_ |= step.collective() && link && link->kind == LinkKind::kPcie;
             shared |= link && link->domain >= 0;
         }
-        if (network)
-            return row(plan_.machine.fabric.empty() ? "network_stated" : "network_modelled");
+        if (network) {
+            const Fabric* fabric = find_fabric(plan_.machine.fabric);
+            return row(!fabric                ? "network_stated"
+                       : fabric->is_published ? "network_modelled"
+                                              : "network_estimated");
+        }
         if (on_cores) return row(measured ? "exchanges_measured" : "exchanges_assumed");
         if (!own_links && shared) return row("exchanges_shared");
         if (!own_links || step.transfer()) return row("exchanges_modelled");
@@ -248,6 +255,17 @@ std::string error_text(const Basis& basis) {
     return "error not known";
 }
 
+// Of one class: exchanges of two vendors' cards differ in their errors alone.
+bool same(const Basis& a, const Basis& b) {
+    return a.name == b.name && a.says == b.says && a.speed_ratio == b.speed_ratio;
+}
+
+std::string line_of(const Basis& basis, const std::string& devices) {
+    std::string line = fmt::format("{}{}: {}", basis.says, devices, error_text(basis));
+    if (!basis.fix.empty()) line += fmt::format("; {} measures them", basis.fix);
+    return line;
+}
+
 }  // namespace
 
 std::vector<Basis> bases_of(const Plan& plan, Speller spell) { return Bases(plan, spell).run(); }
@@ -256,13 +274,10 @@ std::vector<std::string> basis_lines(const Plan& plan, Speller spell) {
     std::vector<std::string> lines;
     for (Basis& basis : bases_of(plan, spell)) {
         std::ranges::sort(basis.devices);
-        std::string line =
-            basis.part == "plan"
-                ? fmt::format("{}: {}", basis.says, error_text(basis))
-                : fmt::format("{} ({}): {}", basis.says, folded_names(plan.machine, basis.devices),
-                              error_text(basis));
-        if (!basis.fix.empty()) line += fmt::format("; {} measures them", basis.fix);
-        lines.push_back(std::move(line));
+        lines.push_back(
+            line_of(basis, basis.part == "plan"
+                               ? ""
+                               : fmt::format(" ({})", folded_names(plan.machine, basis.devices))));
     }
     for (const Plan& other : plan.others)
         for (std::string& line : basis_lines(other, spell))
@@ -290,6 +305,56 @@ std::string basis_json(const Plan& plan, Speller spell) {
         list.push_back(std::move(one));
     }
     return list.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Grounds grounds_of(const Plan& plan) {
+    Grounds grounds;
+    for (const Plan* make : makes_of(plan)) {
+        if (const int64_t nodes = nodes_used(*make); nodes > grounds.nodes) {
+            grounds.nodes = nodes;
+            grounds.fabric = make->machine.fabric;
+        }
+        for (Basis& basis :
+             bases_of(*make, [](std::string_view text) { return std::string(text); }))
+            if (std::ranges::none_of(grounds.classes,
+                                     [&](const Basis& b) { return same(b, basis); })) {
+                basis.devices.clear();
+                grounds.classes.push_back(std::move(basis));
+            }
+    }
+    return grounds;
+}
+
+std::string class_names(const Grounds& grounds) {
+    std::string names;
+    for (const Basis& basis : grounds.classes)
+        names += (names.empty() ? "" : " ") + std::string(basis.name);
+    return names;
+}
+
+std::string network_text(const Grounds& grounds) {
+    return grounds.nodes > 1 ? network_text(grounds.fabric, grounds.nodes, grounds.nodes) : "";
+}
+
+std::vector<std::string> rests_on(const std::vector<const Grounds*>& plans) {
+    std::map<std::string, std::pair<int64_t, int64_t>> nodes;  // least and most, by fabric
+    std::vector<const Basis*> classes;
+    for (const Grounds* grounds : plans) {
+        if (grounds->nodes > 1) {
+            auto& [least, most] =
+                nodes.try_emplace(grounds->fabric, grounds->nodes, grounds->nodes).first->second;
+            least = std::min(least, grounds->nodes);
+            most = std::max(most, grounds->nodes);
+        }
+        for (const Basis& basis : grounds->classes)
+            if (std::ranges::none_of(classes, [&](const Basis* b) { return same(*b, basis); }))
+                classes.push_back(&basis);
+    }
+    std::vector<std::string> lines;
+    for (const auto& [fabric, range] : nodes)
+        lines.push_back(network_text(fabric, range.first, range.second));
+    for (const Basis* basis : classes) lines.push_back(line_of(*basis, ""));
+    return lines;
 }
 
 }  // namespace cleave::planner

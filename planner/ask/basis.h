@@ -38,4 +38,18 @@ std::vector<std::string> basis_lines(const Plan& plan, Speller spell = nullptr);
 // The entries as JSON text: a list of objects.
 std::string basis_json(const Plan& plan, Speller spell = nullptr);
 
+// What the figures of a plan rest on, where many plans are told together.
+struct Grounds {
+    std::string fabric;          // between its nodes; empty: a network without a name, or one node
+    int64_t nodes = 1;           // of the replica that has most
+    std::vector<Basis> classes;  // each once, without devices; fixes as `$names`
+};
+Grounds grounds_of(const Plan& plan);
+// The names of its classes, a space apart.
+std::string class_names(const Grounds& grounds);
+// What every figure across nodes says of the network; empty of a plan in one node.
+std::string network_text(const Grounds& grounds);
+// The networks of these plans, then each class: a line for each, once.
+std::vector<std::string> rests_on(const std::vector<const Grounds*>& plans);
+
 }  // namespace cleave::planner

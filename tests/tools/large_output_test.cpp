@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What commands print of very many devices, of unequal ones and of long names is as short to read
+// as of a few; and every figure across nodes says so.
+#include <cstdlib>
+#include <sstream>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+constexpr size_t kColumns = 120, kLines = 100;
+
+Words with(Words command, const Words& more) {
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+}
+
+void check_short(const Words& arguments) {
+    ::setenv("COLUMNS", "120", 1);
+    const CommandResult result = run_cleave(arguments);
+    ::unsetenv("COLUMNS");
+    INFO(fmt::format("{}\n{}", fmt::join(arguments, " "), result.error));
+    REQUIRE(result.exit_code == 0);
+    std::istringstream text(result.output);
+    size_t lines = 0;
+    for (std::string line; std::getline(text, line); ++lines) {
+        INFO(line);
+        CHECK(line.size() <= kColumns);
+    }
+    CHECK(lines <= kLines);
+}
+
+const std::string kLongHost = "a-node-with-a-very-long-name-of-its-own.cluster.example.org";
+const std::string kKinds = "sim:h100[0-20],sim:a100-80[0-12],sim:l40s[0-9],sim:h200[0-6]";
+
+}  // namespace
+
+TEST_CASE("no command prints more than 100 lines of 120 columns of a plan of many devices",
+          "[tools]") {
+    const std::string hosts = fmt::format("sim:h100[0-3]@a{0},sim:h100[0-3]@b{0}", kLongHost);
+    using Case = std::tuple<const char*, Words, Words>;
+    for (const auto& [model, devices, shape] :
+         {Case{"llama-3-8b", {"--devices", "sim:h100[0-63]"}, {"--tp", "2", "--pp", "32"}},
+          Case{"llama-3-8b", {"--devices", "sim:h100[0-63]"}, {"--pp", "30"}},
+          Case{"llama-3-8b", {"--devices", kKinds, "--fabric", "ib400"}, {"--pp", "9"}},
+          Case{"llama-3-8b", {"--devices", hosts}, {"--pp", "5"}}}) {
+        const Words on = with(with({model}, devices), shape);
+        for (const char* command : {"plan", "limits"}) check_short(with({command}, on));
+        for (const char* what : {"token", "links", "layers.5"})
+            check_short(with(with({"why"}, on), {what}));
+        check_short(with(with({"why-not"}, on), {"pp=4"}));
+        check_short(with({"devices"}, devices));
+    }
+    const Words many{"llama-3-8b", "--devices", "sim:h100[0-63]"};
+    check_short(with({"what-if"}, with(many, {"--pp", "8", "--tp", "8", "--batch", "4"})));
+    check_short({"plan", "llama-3-8b", "--devices", "sim:h100[0-3]", "--pareto"});
+    check_short(with({"plan"}, with(many, {"--tp", "8", "--sweep", "batch=1,8"})));
+    const TemporaryFolder folder;
+    const std::string a = (folder.path() / ("a" + std::string(150, 'a') + ".plan")).string(),
+                      b = (folder.path() / "b.plan").string();
+    REQUIRE(run_cleave(with({"plan"}, with(many, {"--pp", "30", "-o", a}))).exit_code == 0);
+    REQUIRE(run_cleave(with({"plan"}, with(many, {"--tp", "8", "--pp", "8", "-o", b}))).exit_code ==
+            0);
+    check_short({"diff", a, b});
+}
+
+TEST_CASE("every figure across nodes says its fabric and that it was not run", "[tools]") {
+    const std::string words =
+        "ib400 (InfiniBand, 400 Gb/s an adapter) joins 2 nodes: times over it are modelled, not "
+        "run";
+    const Words on{"llama-3-8b", "--devices", "sim:h100[0-15]", "--tp", "8", "--pp", "2"};
+    const TemporaryFolder folder;
+    const std::string plan = (folder.path() / "a.plan").string();
+    REQUIRE(run_cleave(with({"plan"}, with(on, {"-o", plan}))).exit_code == 0);
+    const Words sweep = with({"plan"}, with(on, {"--sweep", "batch=1,2"}));
+    const Words pareto{"plan",       "llama-3.1-405b",
+                       "--devices",  "sim:h100[0-15]",
+                       "--context",  "1024",
+                       "--replicas", "1",
+                       "--tp",       "8",
+                       "--pp",       "2",
+                       "--pareto"};
+    for (const Words& question :
+         {Words{"limits", plan}, Words{"why", plan, "token"}, Words{"why", plan, "layers.5"},
+          Words{"why", plan, "links"}, Words{"why-not", plan, "tp=16"},
+          Words{"what-if", plan, "--batch", "2"}, Words{"diff", plan, plan}, sweep, pareto}) {
+        INFO(fmt::format("{}", fmt::join(question, " ")));
+        const CommandResult text = run_cleave(question);
+        REQUIRE(text.exit_code == 0);
+        std::string whole;  // in which lines go on
+        std::istringstream pieces(text.output);
+        for (std::string piece; pieces >> piece;) whole += (whole.empty() ? "" : " ") + piece;
+        CHECK_THAT(whole, Catch::Contains("rests on " + words));
+        const Json json = Json::parse(run_cleave(with(question, {"--json"})).output);
+        CHECK(json["rests_on"][0] == words);
+        CHECK(json["rests_on"].size() >= 3);
+        const CommandResult csv = run_cleave(with(question, {"--csv", "-"}));
+        REQUIRE(csv.exit_code == 0);
+        CHECK_THAT(csv.output, Catch::Contains("network") && Catch::Contains(words));
+    }
+    for (const char* table : {"devices", "steps", "links"})
+        CHECK_THAT(run_cleave({"plan", plan, "--csv", "-", "--table", table}).output,
+                   Catch::Contains(words));
+    // Inside one node nothing is said.
+    const CommandResult one = run_cleave({"limits", "llama-3-8b", "--devices", "sim:h100[0-1]"});
+    CHECK_THAT(one.output, Catch::Contains("rests on") && !Catch::Contains("not run"));
+}
+
+}  // namespace cleave::test
