@@ -192,7 +192,11 @@ public:
         // The most users of any shape need not be those that the fastest one holds.
         for (int64_t last = 0; last != best_users();) {
             last = best_users();
-            if (const int64_t full = std::min(held_[last], kMostUsers); full > last) fits(full);
+            int64_t more = std::min(held_[last], kMostUsers);
+            for (int tries = 0; tries < 3 && more > last && best_users() == last; ++tries) {
+                fits(more);
+                more = last + (more - last) / 2;
+            }
         }
         return std::move(best_);
     }
