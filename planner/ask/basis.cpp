@@ -42,6 +42,10 @@ constexpr std::array kLaunches{
              "prompt of 2,048 1.29"},
     BasisRow{"data_sheet", "an H200's kernel times at the rates of the data sheet", 13.5, 13.5, "",
              "planner/cost/README.md: products on a B200, which no row was fitted to"},
+    BasisRow{"data_sheet_unchecked",
+             "an H200's kernel times at the rates of the data sheet, which were checked on a B200 "
+             "alone",
+             0, 0, "", "planner/cost/README.md"},
     BasisRow{"host_measured", "rates measured on the host", 1, 7, "",
              "planner/cost/README.md: a token of 110M f32 and of 1.1B bf16 on two Zen 4 cores"},
     BasisRow{"host_assumed", "rates that nobody measured, assumed from the CPU's features", 0, 0,
@@ -150,7 +154,8 @@ private:
             DeviceInfo known = d;
             if (model) set_rates(*model, known);
             if (!model || known.memory_bandwidth != d.memory_bandwidth) return row("stated");
-            if (model->name != "h200") return row("data_sheet");
+            if (model->name != "h200")
+                return row(model->name == "b200" ? "data_sheet" : "data_sheet_unchecked");
             return row(d.kind == DeviceKind::kSim ? "fitted" : "own_kernels");
         }
         if (d.kind == DeviceKind::kSim) return row("host_data_sheet");

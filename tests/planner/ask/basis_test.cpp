@@ -81,10 +81,10 @@ TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of su
     CHECK(classes(on_models({{0, 1}}, "b200", "sm_100", vendor_facts(Vendor{}).own_link)) ==
           Names{"data_sheet", "exchanges_of_model", "published"});
     CHECK(classes(on_models({{0, 1}}, "rtx4090", "sm_89", LinkKind::kPcie)) ==
-          Names{"data_sheet", "exchanges_modelled", "published"});
+          Names{"data_sheet_unchecked", "exchanges_modelled", "published"});
     Plan behind_one = on_models({{0, 1}}, "rtx4090", "sm_89", LinkKind::kPcie);
     for (Link& link : behind_one.machine.links) link.domain = 0;
-    CHECK(classes(behind_one) == Names{"data_sheet", "exchanges_shared", "published"});
+    CHECK(classes(behind_one) == Names{"data_sheet_unchecked", "exchanges_shared", "published"});
     CHECK(classes(on_models({{0, 1}}, "nothing", "sm_89", LinkKind::kPcie)) ==
           Names{"stated", "exchanges_modelled", "published"});
     Plan nodes = on_models({{0, 1}}, "h100", "sm_90a", LinkKind::kNetwork);
@@ -99,6 +99,9 @@ TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of su
         CHECK(basis.name == (fabric.is_published ? "network_modelled" : "network_estimated"));
         CHECK(basis.speed_ratio.has_value() == fabric.is_published);
     }
+    // An error that was measured on one model is not another's.
+    CHECK(bases_of(on_models({{0}}, "b200", "sm_100", LinkKind::kPcie))[0].error_percent);
+    CHECK_FALSE(bases_of(on_models({{0}}, "l40s", "sm_89", LinkKind::kPcie))[0].error_percent);
     // A card that is here runs Cleave's kernels; its driver has a name of its own for it.
     Plan card = on_models({{0}}, "h200", "sm_90a", LinkKind::kPcie);
     DeviceInfo& real = card.machine.devices[0];
@@ -110,7 +113,7 @@ TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of su
     // Mixed with a host there are no published speeds of the kind.
     Plan mixed = on_models({{0, 1}}, "h100", "sm_90a", LinkKind::kPcie);
     mixed.machine.devices[1] = hand_plan({{0, 1}}).machine.devices[1];
-    CHECK(classes(mixed) == Names{"data_sheet", "host_assumed", "exchanges_modelled"});
+    CHECK(classes(mixed) == Names{"data_sheet_unchecked", "host_assumed", "exchanges_modelled"});
 }
 
 TEST_CASE("every class of published speeds that a plan may be of is in the table",
