@@ -73,6 +73,8 @@ bool lies_in(Range range, int64_t size, int64_t stored) {
 // A weight is a rectangle of what is stored, and what is dense has its bytes. Those of codes,
 // scales and zero points are counted as they are read.
 void require_storage(const Graph& graph, const Weight& w) {
+    // A model without weights has no files, and its scales are nowhere either.
+    if (!w.data.has_data()) return;
     for (const DataRef* data : {&w.data, &w.quantization.scales, &w.quantization.zero_points}) {
         require(data->file.value < static_cast<int32_t>(graph.files.size()),
                 "{}: file out of range", w.name);
@@ -83,8 +85,6 @@ void require_storage(const Graph& graph, const Weight& w) {
         require(data->offset <= size && data->length <= size - data->offset,
                 "{}: it reaches beyond its blob", w.name);
     }
-    if (!w.data.has_data()) return;
-
     int64_t elements = 1;
     for (int64_t d : w.source_shape)
         require(d >= 0 && !__builtin_mul_overflow(elements, d, &elements),

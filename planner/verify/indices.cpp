@@ -253,6 +253,8 @@ void Indices::machine() {
         if (i < -1 || i >= static_cast<int>(m.domains.size()))
             report_.add("index", "{}: domain {} does not exist, there are {}", where, i,
                         m.domains.size());
+        else if (i >= 0 && m.domains[static_cast<size_t>(i)].bandwidth < 1)
+            report_.add("index", "{}: domain {} lets nothing through", where, i);
     };
     for (const DeviceInfo& d : m.devices) domain(d.memory_domain, d.name);
     for (const Link& link : m.links) {
@@ -260,8 +262,6 @@ void Indices::machine() {
         device(link.to, "a link");
         domain(link.domain, "a link");
     }
-    for (const BandwidthDomain& d : m.domains)
-        if (d.bandwidth < 1) report_.add("index", "{}: {} bytes a second", d.name, d.bandwidth);
 }
 
 void Indices::placement() {

@@ -60,8 +60,8 @@ TEST_CASE("a model's file that becomes shorter while a command reads it is an er
         std::filesystem::remove_all(model);
         std::filesystem::copy(source_root() / "tests/files/families/llama", model);
         const std::string weights = (model / "model.safetensors").string();
-        return run_program({"env", "LD_PRELOAD=" CLEAVE_FAIL_CALL, "CLEAVE_FAIL=" + fails,
-                            "CLEAVE_FAIL_FILE=" + weights,
+        return run_program({"env", "LD_PRELOAD=" + std::string(CLEAVE_FAIL_CALL),
+                            "CLEAVE_FAIL=" + fails, "CLEAVE_FAIL_FILE=" + weights,
                             "CLEAVE_FAIL_COUNT=" + (folder.path() / "count").string(),
                             CLEAVE_BINARY, "run", model.string(), "--input-ids", "1,2", "--devices",
                             "host"});

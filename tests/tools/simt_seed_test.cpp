@@ -3,6 +3,7 @@
 // in every order of their threads, so a model is run whose kernels, planted in the compiler's
 // cache, are wrong in all threads alike: the reported fault is that of the thread that ran first.
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -59,6 +60,17 @@ codegen::CompiledKernel faulty(const std::string& name, uint32_t num_args) {
     return codegen::compile_simt_kernel(source, name, codegen::gpu_arch(kArch), {});
 }
 
+// What a kept kernel was compiled from, which its entry ends with, before the length of that.
+std::string made_from(const fs::path& entry) {
+    const std::string bytes = read_file(entry);
+    uint64_t length = 0;
+    REQUIRE(bytes.size() > sizeof length);
+    const size_t end = bytes.size() - sizeof length;
+    std::memcpy(&length, bytes.data() + end, sizeof length);
+    REQUIRE(length <= end);
+    return bytes.substr(end - length, length);
+}
+
 class FaultyModel {
 public:
     explicit FaultyModel(const TemporaryFolder& folder)
@@ -73,14 +85,15 @@ public:
         const fs::path objects = folder.path() / "cache" / "cleave" / "kernels";
         const codegen::ObjectCache cache(objects.string());
         size_t planted = 0;
-        for (const auto& entry : fs::directory_iterator(objects))
+        for (const auto& entry : fs::directory_iterator(objects)) {
+            const std::string key = entry.path().stem().string(), from = made_from(entry.path());
             for (const std::string& name : names)
-                if (auto kernel = cache.find(entry.path().stem().string(), name)) {
+                if (auto kernel = cache.find(key, name, from)) {
                     const runtime::simt::SimtProgram right(*kernel, codegen::gpu_arch(kArch));
-                    cache.store(entry.path().stem().string(),
-                                faulty(name, right.record().num_args));
+                    cache.store(key, faulty(name, right.record().num_args), from);
                     ++planted;
                 }
+        }
         REQUIRE(planted == names.size());
     }
 

@@ -46,10 +46,10 @@ constexpr const char* kBoth = ">&4 2>&3";
 
 std::string bundled() { return "'" + bundled_model().string() + "'"; }
 
-// A folder that other users may write to, with the commands that have their files there.
+// A folder that other users may write to, as /tmp, with the commands that have their files there.
 struct Commands {
     Commands() {
-        fs::permissions(folder.path(), fs::perms::all);
+        fs::permissions(folder.path(), fs::perms::all | fs::perms::sticky_bit);
         all = every_command(folder.path());
         const auto file_or_folder = fs::recursive_directory_iterator(folder.path());
         for (const auto& entry : file_or_folder) fs::permissions(entry.path(), fs::perms::all);

@@ -48,8 +48,9 @@ std::vector<Mutation> placed_number_mutations() {
          }},
         {"a domain lets nothing through", "index",
          [](Plan& p) {
-             if (p.machine.domains.empty()) return false;
-             return p.machine.domains.back().bandwidth = 0, true;
+             const int used = p.machine.devices.front().memory_domain;
+             if (used < 0) return false;
+             return p.machine.domains[static_cast<size_t>(used)].bandwidth = 0, true;
          }},
         {"a pass of 2^63 - 1 ns", "index",
          [](Plan& p) { return p.prediction.decode_ns_per_token = INT64_MAX, true; }},
