@@ -1,57 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests that PROMISES.md names and writes its last column, what each row's tests checked.
+"""Writes the last column of PROMISES.md: what each row's tests checked, by the last run of tools/test.
 
-  python3 tests/promise_figures.py BUILD_FOLDER [--slow]
+  python3 tests/promise_figures.py BUILD_FOLDER
 
-Without --slow, rows whose tests are all [slow] keep the figure that they have. The environment is
-that of tools/test. A test that fails ends it, and nothing is written.
+A row whose tests did not all run keeps the figure that it has ([slow] ones run by tools/test --all). A test
+that failed ends it, and nothing is written.
 """
 
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "PROMISES.md"
-QUOTED = re.compile(r"`([^`]+)`( \[slow\])?")
 
 
-def programs(build):
-    """Which program has a test, by its name."""
-    where = {}
-    for program in sorted((build / "bin").glob("cleave_test_*")):
-        listed = subprocess.run([program, "--list-test-names-only"], capture_output=True, text=True)
-        for name in listed.stdout.splitlines():
-            where.setdefault(name.strip(), program)
-    return where
-
-
-def assertions(program, name):
-    escaped = re.sub(r"([,\[\]\\*])", r"\\\1", name)
-    done = subprocess.run([program, escaped], capture_output=True, text=True)
-    found = re.search(r"All tests passed \(([\d,]+) assertion", done.stdout)
-    if done.returncode or not found:
-        sys.exit(f"'{name}' failed, and no figure is written:\n{done.stdout[-3000:]}")
-    return int(found[1])
+def assertions(log):
+    """Of each test by its name; of one that failed nothing."""
+    counts = {}
+    for part in re.split(r"^\d+/\d+ Testing: ", log, flags=re.MULTILINE)[1:]:
+        name, _, output = part.partition("\n")
+        passed = re.search(r"All tests passed \((\d+) assertion", output)
+        counts[name.strip()] = int(passed[1]) if passed and "\nTest Passed.\n" in output else None
+    return counts
 
 
 def main():
-    build, slow = Path(sys.argv[1]).resolve(), "--slow" in sys.argv[2:]
-    where, day = programs(build), time.strftime("%Y-%m-%d")
+    log = Path(sys.argv[1]) / "Testing/Temporary/LastTest.log"
+    counts = assertions(log.read_text(errors="replace"))
+    day = time.strftime("%Y-%m-%d", time.localtime(log.stat().st_mtime))
     lines = PAGE.read_text().splitlines()
     for i, line in enumerate(lines):
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
-        if not line.startswith("|") or len(cells) < 5 or "`" not in cells[2]:
+        cells = [cell.strip() for cell in line.split("|")]
+        if not line.startswith("|") or len(cells) != 5 or "`" not in cells[2]:
             continue
-        held = [(name, is_slow) for name, is_slow in QUOTED.findall(cells[2]) if name in where]
-        chosen = [name for name, is_slow in held if slow or not is_slow]
-        if not chosen:
+        held = [(name, slow) for name, slow in re.findall(r"`([^`]+ [^`]+)`( \[slow\])?", cells[2])]
+        ran = [name for name, _ in held if name in counts]
+        if not ran or any(name not in counts for name, slow in held if not slow):
             continue
-        count = sum(assertions(where[name], name) for name in chosen)
-        cells[3] = f"{count:,} on {day}"
-        lines[i] = " ".join(["|", cells[1], "|", cells[2], "|", cells[3], "|"])
-        print(lines[i][:60], cells[3], flush=True)
+        if failed := [name for name in ran if counts[name] is None]:
+            sys.exit(f"failed or skipped, and nothing is written: {failed}")
+        lines[i] = f"| {cells[1]} | {cells[2]} | {sum(counts[name] for name in ran):,} on {day} |"
     PAGE.write_text("\n".join(lines) + "\n")
 
 
