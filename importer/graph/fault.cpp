@@ -97,7 +97,7 @@ void require_storage(const Graph& graph, const Weight& w) {
     if (dense && !w.gguf) {
         int64_t bits = 0;
         require(!__builtin_mul_overflow(elements, dtype_bits(rounded.value_or(w.dtype)), &bits) &&
-                    static_cast<uint64_t>(bits + 7) / 8 <= w.data.length,
+                    (static_cast<uint64_t>(bits) + 7) / 8 <= w.data.length,
                 "{}: fewer bytes are stored than its shape needs", w.name);
     }
     require(dense || w.gguf || w.quantization.scales.has_data(), "{}: codes without scales",
