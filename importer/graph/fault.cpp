@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "importer/graph/graph.h"
+#include "runtime/base/control_characters.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::importer {
@@ -116,16 +117,12 @@ void require_storage(const Graph& graph, const Weight& w) {
             fmt::join(w.source_shape, ", "));
 }
 
-bool has_control(std::string_view text) {
-    return std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-}
-
 }  // namespace
 
 std::string unprintable_name(const Graph& graph) {
     std::string found;
     const auto look = [&](const std::string& text) {
-        if (found.empty() && has_control(text)) found = text;
+        if (found.empty() && has_control_characters(text)) found = text;
     };
     look(graph.exporter);
     look(graph.config.model_type);
@@ -141,7 +138,7 @@ std::string unprintable_name(const Graph& graph) {
     for (const Weight& weight : graph.weights) look(weight.name);
     for (const RopeTable& table : graph.rope_tables) look(table.name);
     for (const std::string& note : graph.notes) look(note);
-    std::ranges::replace_if(found, [](char c) { return has_control({&c, 1}); }, '?');
+    std::ranges::replace_if(found, is_control_character, '?');
     return found;
 }
 

@@ -120,13 +120,8 @@ public:
     }
 
 private:
-    // The importer has looked at this; a plan file may say otherwise.
     void require_inside(bool inside, std::string_view what) const {
-        if (!inside)
-            throw UserError(
-                "{}: a {} lies outside its tensor; the model or the plan was changed after it was "
-                "made. Import or plan it again.",
-                weight_.name, what);
+        if (!inside) refuse_outside(weight_, what);
     }
     float floating_at(std::span<const std::byte> data, DType dtype, int64_t i,
                       std::string_view what) const {

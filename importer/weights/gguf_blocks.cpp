@@ -183,10 +183,7 @@ public:
     const Byte* at(int64_t row, int64_t c) const {
         const int64_t first = (row0_ + row) * row_bytes() + c / layout_.elements * layout_.bytes;
         if (first < 0 || first + layout_.bytes > static_cast<int64_t>(data_.size()))
-            throw UserError(
-                "{}: a block lies outside its tensor; the model or the plan was changed after it "
-                "was made. Import or plan it again.",
-                weight_.name);
+            refuse_outside(weight_, "block");
         return reinterpret_cast<const Byte*>(data_.data()) + first;
     }
 

@@ -19,6 +19,13 @@ struct WeightReader::Files {
     std::vector<std::optional<MappedFile>> maps;  // one for each Graph::files, mapped at first use
 };
 
+void refuse_outside(const Weight& weight, std::string_view what) {
+    throw UserError(
+        "{}: a {} lies outside its tensor; the model or the plan was changed after it was made. "
+        "Import or plan it again.",
+        weight.name, what);
+}
+
 WeightReader::WeightReader(const Graph& graph) : files_(std::make_unique<Files>()), graph_(graph) {
     files_->maps.resize(graph.files.size());
 }

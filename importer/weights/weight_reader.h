@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "importer/weights/quantized_shard.h"
@@ -48,5 +49,9 @@ private:
     std::unique_ptr<Files> files_;
     const Graph& graph_;
 };
+
+// Throws UserError: a code, scale or block of the weight is not within its bytes. The importer has
+// looked at this; a plan file may say otherwise.
+[[noreturn]] void refuse_outside(const Weight& weight, std::string_view what);
 
 }  // namespace cleave::importer

@@ -6,7 +6,6 @@
 // struct by its own put and take, which come first in the file.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "runtime/base/control_characters.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/index.h"
 
@@ -114,8 +114,7 @@ void take(In value, Out& out) {
 }
 // Names, which messages and tables show, each in its line.
 inline void take(const std::string& text, std::string& out) {
-    if (std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-        throw UserError("it holds a text with control characters");
+    if (has_control_characters(text)) throw UserError("it holds a text with control characters");
     out = text;
 }
 template <class Tag>

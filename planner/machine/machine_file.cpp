@@ -12,6 +12,7 @@
 #include "planner/machine/fabric.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/machine/prices.h"
+#include "runtime/base/control_characters.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
 
@@ -32,7 +33,7 @@ public:
         const Json& v = at(key);
         if (!v.is_string()) throw UserError("{}: {}.{} is no text", path_, where_, key);
         const auto text = v.get<std::string>();
-        if (std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+        if (has_control_characters(text))
             throw UserError("{}: {}.{} has a control character", path_, where_, key);
         return text;
     }

@@ -12,6 +12,7 @@
 #include <span>
 #include <tuple>
 
+#include "runtime/base/control_characters.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/mapped_file.h"
 #include "runtime/base/rounding.h"
@@ -120,7 +121,7 @@ private:
     // Which messages and tables show.
     std::string name(const std::string& what) {
         std::string name = text(what);
-        if (std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+        if (has_control_characters(name))
             refuse(fmt::format("has control characters in {}, before byte {}", what, at_));
         return name;
     }

@@ -173,17 +173,16 @@ void print_links(const planner::Machine& machine) {
     }
     const std::string matrix = table.text(0);
     const int width = terminal_width();
-    const bool fits = width == 0 || static_cast<int>(matrix.find('\n')) <= width;
-    if (fits)
-        show("\n{}", matrix);
-    else
+    if (width > 0 && static_cast<int>(matrix.find('\n')) > width) {
         print_sorts_of_links(machine);
-    for (const auto& [kind, latency] : latencies)
-        if (fits)
+    } else {
+        show("\n{}", matrix);
+        for (const auto& [kind, latency] : latencies)
             show(
                 "latency of {}: {}{}\n", planner::link_kind_name(kind),
                 planner::time_text(latency.first),
                 latency.first == latency.second ? "" : " to " + planner::time_text(latency.second));
+    }
     std::map<int, std::set<planner::DeviceId>> sharing;
     for (const planner::Link& l : machine.links)
         if (l.domain >= 0 && l.kind != planner::LinkKind::kSameMemory)

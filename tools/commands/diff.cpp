@@ -92,7 +92,7 @@ void run_diff(const DiffArguments& flags) {
                   {{"figures", figure_rows({{flags.a, &d.a}, {flags.b, &d.b}})},
                    {"asked", json["asked"]},
                    {"moved", json["moved"]},
-                   {"devices", device_rows(d)}}))
+                   {"devices", device_rows(json)}}))
         return;
     show_answer(d.answer);
     if (!d.same()) show_diff(d, flags.a, flags.b);
@@ -130,12 +130,11 @@ Json diff_json(const PlanDiff& d) {
     return json;
 }
 
-Json device_rows(const PlanDiff& d) {
-    Json figures_a = figures_json(d.a), figures_b = figures_json(d.b);
-    Json rows = diff_json(d)["devices"];
+Json device_rows(const Json& difference) {
+    Json rows = difference["devices"];
     for (Json& row : rows) {
-        row["network_a"] = figures_a["network"];
-        row["network_b"] = figures_b["network"];
+        row["network_a"] = difference["a"]["network"];
+        row["network_b"] = difference["b"]["network"];
     }
     return rows;
 }

@@ -72,7 +72,7 @@ void run_what_if(const WhatIfArguments& flags) {
     if (show_data(flags.json, flags.csv, json,
                   {{"figures", figure_rows(plans)},
                    {"moved", json["moved"]},
-                   {"devices", a.diff ? device_rows(*a.diff) : Json::array()},
+                   {"devices", a.diff ? device_rows(difference) : Json::array()},
                    {"lacking", outcome_json(a.outcome)["devices"]}}))
         return;
     show_answer(a.answer);

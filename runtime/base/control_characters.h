@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names from files are shown in lines of messages and tables: one with a control character (of
+// ASCII) would break its line, and is refused by whoever reads it.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+
+namespace cleave {
+
+inline bool is_control_character(char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 || byte == 0x7f;
+}
+
+inline bool has_control_characters(std::string_view text) {
+    return std::ranges::any_of(text, is_control_character);
+}
+
+}  // namespace cleave
