@@ -81,6 +81,8 @@ constexpr std::array kExchanges{
              "collective across nodes", "planner/cost/published_classes.h"},
     BasisRow{"network_estimated", "an estimate of a network whose sums nobody published, not run",
              0, 0, "", ""},
+    BasisRow{"network_measured", "the network's latency and bandwidth, measured between the hosts",
+             0.0, 12.0, "", "tools/bench hosts: a token on two hosts, tp 2 and pp 2, to 10 ms"},
     BasisRow{"network_stated", "the network's stated latency and bandwidth", 0, 0, "", ""},
 };
 
@@ -185,9 +187,10 @@ private:
         }
         if (network) {
             const Fabric* fabric = find_fabric(plan_.machine.fabric);
-            return row(!fabric                ? "network_stated"
-                       : fabric->is_published ? "network_modelled"
-                                              : "network_estimated");
+            return row(plan_.machine.network_measured ? "network_measured"
+                       : !fabric                      ? "network_stated"
+                       : fabric->is_published         ? "network_modelled"
+                                                      : "network_estimated");
         }
         if (on_cores) return row(measured ? "exchanges_measured" : "exchanges_assumed");
         if (!own_links && shared) return row("exchanges_shared");
@@ -317,7 +320,7 @@ Grounds grounds_of(const Plan& plan) {
     for (const Plan* make : makes_of(plan)) {
         if (const int64_t nodes = nodes_used(*make); nodes > grounds.nodes) {
             grounds.nodes = nodes;
-            grounds.fabric = make->machine.fabric;
+            grounds.fabric = make->machine.network_measured ? kMeasured : make->machine.fabric;
         }
         for (Basis& basis :
              bases_of(*make, [](std::string_view text) { return std::string(text); }))

@@ -192,7 +192,7 @@ FIELDS(DeviceInfo, Device, name, kind, arch, model, host, identity, pci, collect
 FIELDS(Link, Link, from, to, kind, bandwidth, latency_ns, domain, exchange_bandwidth,
        exchange_latency_ns, peer_access)
 FIELDS(BandwidthDomain, BandwidthDomain, name, bandwidth)
-FIELDS(Machine, Machine, name, devices, links, domains, fabric, sum_skew_ns)
+FIELDS(Machine, Machine, name, devices, links, domains, fabric, sum_skew_ns, network_measured)
 FIELDS(Workload, Workload, batch, prompt_tokens, context, kv_tokens, prefill_chunk, all_logits,
        dtype, kv_dtype, activation_dtype, compute)
 FIELDS(Pin, Pin, what, device)

@@ -279,7 +279,7 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
         if (spec.kind != DeviceKind::kSim && !spec.machine.empty())
             throw UserError(
                 "{} is a device of '{}', which only a process there can describe; start one on "
-                "each host, or plan with sim:MODEL[0]@HOST",
+                "each host (mpirun), or plan with sim:MODEL[0]@HOST",
                 spec.text, spec.machine);
         if (spec.kind == DeviceKind::kSim) {
             if (!find_model(spec.arch))

@@ -19,6 +19,8 @@ std::string fabric_names() {
 }
 
 std::string network_text(std::string_view name, int64_t least_nodes, int64_t most_nodes) {
+    if (name == kMeasured)
+        return "times between hosts are by the latency and bandwidth that these measured";
     const Fabric* fabric = find_fabric(name);
     const std::string network =
         fabric ? fmt::format("{} ({}{})", name, fabric->words,

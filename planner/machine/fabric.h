@@ -55,7 +55,9 @@ std::string fabric_names();  // "ib400, ib200, ..."
 // What every figure across nodes says of the network: "ib400 (InfiniBand, 400 Gb/s an adapter)
 // joins 2 to 4 nodes: times over it are modelled, not run". Of a name that is no fabric's, the
 // machine's links say what the network does.
-// One node: of a plan inside it, beside others that are not.
+// One node: of a plan inside it, beside others that are not. `kMeasured`: the links' figures were
+// measured.
+inline constexpr std::string_view kMeasured = "measured";
 std::string network_text(std::string_view name, int64_t least_nodes, int64_t most_nodes);
 
 }  // namespace cleave::planner

@@ -12,6 +12,7 @@ Machine join_machines(const std::vector<HostMachine>& hosts,
                       const std::vector<std::vector<NetworkRate>>& rates,
                       const std::vector<std::string>& order) {
     Machine all;
+    all.network_measured = hosts.size() > 1;
     std::map<std::string, size_t> place;
     for (const std::string& name : order) {
         CLEAVE_CHECK(place.emplace(name, place.size()).second) << name << " is named twice";

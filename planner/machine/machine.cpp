@@ -75,7 +75,7 @@ Machine part_of(const Machine& machine, const std::vector<DeviceId>& devices) {
         part.links.push_back(link);
     }
     if (std::ranges::any_of(part.links, [](const Link& l) { return l.kind == LinkKind::kNetwork; }))
-        part.fabric = machine.fabric;
+        part.fabric = machine.fabric, part.network_measured = machine.network_measured;
     part.sum_skew_ns = machine.sum_skew_ns;
     std::ranges::stable_sort(part.links, {}, [](const Link& l) { return std::pair(l.from, l.to); });
     return part;

@@ -121,6 +121,7 @@ struct Machine {
     // What a sum of GPUs waits for the last of its members, for each doubling of their number
     // (Wiring::sum_skew_ns).
     int64_t sum_skew_ns = 0;
+    bool network_measured = false;  // links between hosts are as these measured them
 
     const DeviceInfo& device(DeviceId id) const { return devices[id.index()]; }
     // The link from -> to, or nullptr.

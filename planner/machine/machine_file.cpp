@@ -249,6 +249,7 @@ Machine parse_machine(const std::string& text, const std::string& path) {
     if (!machine.fabric.empty() && !find_fabric(machine.fabric))
         throw UserError("{}: the machine.fabric is '{}'; known are {}", path, machine.fabric,
                         fabric_names());
+    machine.network_measured = top.flag_or("network_measured", false);
     machine.sum_skew_ns = top.number_or("sum_skew_ns", 0);
     if (machine.sum_skew_ns > kMostSumSkewNs)
         throw UserError("{}: the machine.sum_skew_ns is {}; it is {} at most", path,
@@ -288,6 +289,7 @@ std::string machine_to_json(const Machine& machine) {
     Json json;
     json["name"] = machine.name;
     if (!machine.fabric.empty()) json["fabric"] = machine.fabric;
+    if (machine.network_measured) json["network_measured"] = true;
     if (machine.sum_skew_ns > 0) json["sum_skew_ns"] = machine.sum_skew_ns;
     json["domains"] = Json::array();
     for (const BandwidthDomain& d : machine.domains)

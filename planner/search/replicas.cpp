@@ -132,8 +132,9 @@ std::vector<Machine> parts_of(const Machine& machine, const std::vector<Devices>
         inner[p].push_back(link);
         use(link.domain, p);
     }
-    Machine shared{machine.name,    machine.devices, {},
-                   machine.domains, machine.fabric,  machine.sum_skew_ns};
+    Machine shared{
+        machine.name,        machine.devices,         {}, machine.domains, machine.fabric,
+        machine.sum_skew_ns, machine.network_measured};
     for (size_t i = 0; i < users.size(); ++i)
         shared.domains[i].bandwidth /= std::max<int64_t>(1, std::ssize(users[i]));
     std::vector<Machine> parts;

@@ -31,7 +31,9 @@ void HostJob::meet() {
         }
         if (!job.joined)
             throw UserError(
-                "the other processes of this run were not reached within {} s; choose the network "
+                "the other processes of this run were not reached within {} s: one of them is "
+                "stopped "
+                "or has no time to start, or there is no way to it; for that choose the network "
                 "that the hosts share, of {} (tools/mpirun --net NETWORK/BITS, or "
                 "OMPI_MCA_btl_tcp_if_include=NETWORK/BITS and OMPI_MCA_oob_tcp_if_include, the "
                 "same)",
@@ -228,8 +230,10 @@ void HostJob::look_around() {
     job.changed.wait_for(lock, job.options.answer, [&] { return all() || job.failed; });
     std::string silent;
     for (int r = 0; r < job.size; ++r)
-        if (!job.answered[static_cast<size_t>(r)] && !job.left[static_cast<size_t>(r)])
+        if (!job.answered[static_cast<size_t>(r)] && !job.left[static_cast<size_t>(r)]) {
             silent += (silent.empty() ? "" : ", ") + job.name(r);
+            job.lost_rank = job.left[static_cast<size_t>(r)] = true;  // nobody waits for it
+        }
     if (!silent.empty() && !job.failed)
         job.fail(lock, silent + " has died or cannot be reached, and mpirun ends this rank");
 }

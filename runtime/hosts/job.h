@@ -146,6 +146,10 @@ private:
 // Whether mpirun or a launcher like it started this process.
 bool is_launched_by_mpi();
 
+// UserError where the launcher started another number of processes than `job` has ranks: each would
+// do all the work, unaware of the others.
+void demand_all_processes(const HostJob& job);
+
 // The table of libcleave_mpi, opened once. UserError with the reason where it cannot be.
 const cleave_mpi_table& open_mpi();
 

@@ -13,6 +13,16 @@ bool is_launched_by_mpi() {
     return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMI_SIZE") || std::getenv("PMI_FD");
 }
 
+void demand_all_processes(const HostJob& job) {
+    for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+        if (const char* size = std::getenv(variable); size && size != std::to_string(job.size()))
+            throw UserError(
+                "{}={}: so many processes were started, and {} knows of {}: another MPI's launcher "
+                "started them, or the variable is left over; start ranks by Open MPI's mpirun, or "
+                "unset it (env -u {})",
+                variable, size, job.library(), job.size(), variable);
+}
+
 const cleave_mpi_table& open_mpi() {
     static const cleave_mpi_table* table = [] {
         std::string why;

@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
+#include <new>
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
 
 #include "planner/file/plan_file.h"
 #include "planner/machine/device_list.h"
 #include "planner/machine/join_machines.h"
 #include "planner/machine/machine_file.h"
 #include "planner/verify/verify.h"
-#include "runtime/base/hash.h"
 #include "runtime/base/mapped_file.h"
 #include "runtime/hosts/measure.h"
 
@@ -22,7 +27,8 @@ namespace {
 // Commands of rank 0.
 const std::string kDescribe = "d", kOpen = "o", kOpenTraced = "t";
 
-constexpr size_t kWholeFile = size_t{64} << 20, kPart = size_t{64} << 10;
+// Of a larger file so many bytes are compared, in parts that are spread evenly.
+constexpr size_t kCompared = size_t{4} << 30, kPart = size_t{1} << 20;
 
 // The digest of a plan's files, then the plan.
 struct GivenPlan {
@@ -82,7 +88,13 @@ std::string digest_of_files(const Plan& plan) {
     for (const WeightShard& shard : plan.weights)
         if (const auto file = plan.graph.weight(shard.weight).data.file; file.valid())
             used[file.index()] = true;
-    Digest digest;
+    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> digest(XXH3_createState(),
+                                                                          XXH3_freeState);
+    if (!digest) throw std::bad_alloc();
+    XXH3_128bits_reset(digest.get());
+    const auto add = [&](const void* bytes, size_t size) {
+        XXH3_128bits_update(digest.get(), bytes, size);
+    };
     for (size_t f = 0; f < used.size(); ++f) {
         if (!used[f]) continue;
         const importer::SourceFile& file = plan.graph.files[f];
@@ -96,14 +108,19 @@ std::string digest_of_files(const Plan& plan) {
                             file.size);
         const MappedFile mapped(file.path);
         const auto bytes = mapped.bytes();
-        digest.add(std::filesystem::path(file.path).filename().string())
-            .add(static_cast<int64_t>(bytes.size()));
-        const size_t step = std::max(kPart, bytes.size() / (kWholeFile / kPart));
+        const std::string name = std::filesystem::path(file.path).filename().string();
+        add(name.c_str(), name.size() + 1);
+        add(&file.size, sizeof file.size);
+        const size_t step = std::max(kPart, bytes.size() / (kCompared / kPart));
         for (size_t at = 0; at < bytes.size(); at += step)
-            digest.add(bytes.subspan(at, std::min(kPart, bytes.size() - at)));
-        if (!bytes.empty()) digest.add(bytes.last(std::min(kPart, bytes.size())));
+            add(bytes.data() + at, std::min(kPart, bytes.size() - at));
+        if (!bytes.empty()) {
+            const auto last = bytes.last(std::min(kPart, bytes.size()));
+            add(last.data(), last.size());
+        }
     }
-    return digest.hex();
+    const XXH128_hash_t hash = XXH3_128bits_digest(digest.get());
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
 std::string plan_message(const Plan& plan, bool record_trace) {

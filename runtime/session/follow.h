@@ -24,7 +24,7 @@ planner::Machine machine_of_run(HostJob& job, const std::string& list,
 void end_run(HostJob& job);
 
 // Of the files that have the plan's weights: names, sizes and contents, of a file of more than
-// 64 MiB a part of it from end to end. UserError for one that is absent or of another size than the
+// 4 GiB so many bytes, spread evenly. UserError for one that is absent or of another size than the
 // plan says.
 std::string digest_of_files(const planner::Plan& plan);
 

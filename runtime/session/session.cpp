@@ -160,6 +160,7 @@ struct Session::Impl {
         } catch (const Cancelled&) {  // maybe by mpirun, which gives a rank one second
             job->look_around();
             job->leave("it was interrupted", std::chrono::milliseconds(200));
+            if (const std::string why = job->failure(); !why.empty()) throw HostError(why);
             throw;
         } catch (const std::exception& error) {
             job->leave(error.what());

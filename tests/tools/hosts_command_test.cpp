@@ -87,6 +87,20 @@ TEST_CASE("on 1, 2, 3 and 4 ranks a plan has the bits of one host, tensors and l
     }
 }
 
+TEST_CASE("MPI is linked by the library that ranks open, and by nothing else", "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    const auto libraries = [](const std::filesystem::path& file) {
+        const CommandResult result = run_program({"ldd", file.string()});
+        INFO(result.error);
+        REQUIRE(result.exit_code == 0);
+        return result.output;
+    };
+    const std::filesystem::path binary = CLEAVE_BINARY;
+    CHECK_THAT(libraries(binary), !Contains("libmpi"));
+    CHECK_THAT(libraries(binary.parent_path().parent_path() / "lib/libcleave_mpi.so"),
+               Contains("libmpi"));
+}
+
 TEST_CASE("a process that is no rank of a run refuses devices of other hosts", "[tools]") {
     const CommandResult result = run_cleave(
         {"run", bundled_model().string(), "--devices", "host[0]@0,host[0]@1", "--prompt", "Once"});
@@ -179,6 +193,8 @@ TEST_CASE("devices --measure on two ranks measures each host and the network, an
     }
     REQUIRE(machine["links"].size() == 2);
     for (const Json& link : machine["links"]) CHECK(link["kind"] == "network");
+    CHECK(machine["network_measured"] == true);
+    CHECK(machine["measurement"]["spread"] > 0);
     const CommandResult plan = run_cleave({"plan", "llama-110m", "--machine", file, "--json"});
     INFO(plan.error);
     CHECK(plan.exit_code == 0);
@@ -189,11 +205,16 @@ TEST_CASE("inspect on two ranks draws the hosts, and a server there answers with
     if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
     const TemporaryFolder folder;
     const std::string model = bundled_model().string(), dir = folder.path().string();
-    const CommandResult inspected = run_ranks(
-        2, {"inspect", model, "--devices", "host", "--pp", "2", "--html", dir + "/plan.html"});
+    const CommandResult inspected =
+        run_ranks(2, {"inspect", model, "--devices", "host", "--pp", "2", "--html",
+                      dir + "/plan.html", "--svg", dir + "/plan.svg"});
     INFO(inspected.error);
     REQUIRE(inspected.exit_code == 0);
     CHECK_THAT(read_file(dir + "/plan.html"), Contains("host[0]@0") && Contains("host[0]@1"));
+    const std::string picture = read_file(dir + "/plan.svg");
+    for (const char* host : {"0", "1"})
+        CHECK_THAT(picture, Contains(std::string("host[0]@") + host) &&
+                                Contains(std::string("network of ") + host + ": sends "));
     // A request, then what the metrics say once each rank has told of itself, then Ctrl-C.
     constexpr const char* kServe = R"script(
 dir=$1
@@ -202,7 +223,7 @@ shift
 mpirun=$!
 until grep -q 'listening on' "$dir/err"; do kill -0 $mpirun || { cat "$dir/err"; exit 1; }; sleep 0.05; done
 at=$(sed -n 's/.*listening on \(http[^ ]*\).*/\1/p' "$dir/err")
-curl -sf "$at/v1/completions" -d '{"prompt": "Once upon a time", "max_tokens": 8}' > "$dir/answer"
+curl -sf "$at/v1/completions" -d '{"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}' > "$dir/answer"
 for ((i = 0; i < 200; ++i)); do
     curl -sf "$at/metrics" > "$dir/metrics"
     ! grep 'device_busy_seconds_total.*host\[0\]@1' "$dir/metrics" || break
@@ -221,7 +242,11 @@ wait $mpirun || true
     const CommandResult served = run_program(command);
     INFO(served.output << served.error << read_file(dir + "/err"));
     REQUIRE(served.exit_code == 0);
-    CHECK(Json::parse(read_file(dir + "/answer"))["usage"]["completion_tokens"] == 8);
+    const Json answer = Json::parse(read_file(dir + "/answer"));
+    CHECK(answer["usage"]["completion_tokens"] == 8);
+    const CommandResult alone = run_cleave(
+        {"run", model, "--prompt", "Once upon a time", "--max-new-tokens", "8", "--json"});
+    CHECK(answer["choices"][0]["text"] == Json::parse(alone.output)["text"]);
     const std::string metrics = read_file(dir + "/metrics");
     for (const char* device : {"host[0]@0", "host[0]@1"})
         CHECK_THAT(metrics, Contains(std::string("device_busy_seconds_total{device=\"") + device) ||

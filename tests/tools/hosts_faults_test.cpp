@@ -16,11 +16,14 @@ namespace {
 constexpr const char* kScript = R"script(
 dir=$1 when=$2 whom=$3 signal=$4
 shift 4
+[[ $when != load ]] || export XDG_CACHE_HOME=$dir
 "${@:1:$ranks_words}" bash -c 'echo $$ > "$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$dir" \
     "${@:$((ranks_words + 1))}" > "$dir/out" 2> "$dir/err" < /dev/null &
 mpirun=$!
 written() { [[ $(stat -c %s "$1" 2>/dev/null || echo 0) -gt $2 ]]; }
 until written "$dir/pid.0" 0 && written "$dir/pid.1" 0; do sleep 0.02; done
+# They have met, and compile: the cache is empty.
+[[ $when != load ]] || until grep -q 'ranks on' "$dir/err"; do sleep 0.02; done
 # The prompt is written before the first pass, new text behind it after each token.
 [[ $when != prefill ]] || until written "$dir/out" 0; do sleep 0.02; done
 [[ $when != decode ]] || until written "$dir/out" 40; do sleep 0.02; done
@@ -78,13 +81,12 @@ TEST_CASE("a rank that is killed in load, prefill or decode ends the run, and no
         const Ended ended = with_fault(when, whom, "KILL");
         CHECK(ended.failed);
         CHECK_THAT(ended.words, Contains("exited on signal 9"));
-        // And the other one's own words. In load it may not have met the one that died yet.
+        // And the other one's own words.
         const std::string name = "rank " + whom;
-        CHECK_THAT(ended.words,
-                   Contains(name + " has died or cannot be reached") ||
-                       Contains("the connection to " + name + " broke") ||
-                       Contains(name + " gave no sign of life") ||
-                       Contains(when == "load" ? "mpirun ended this rank" : name + " ended"));
+        CHECK_THAT(ended.words, Contains(name + " has died or cannot be reached") ||
+                                    Contains("the connection to " + name + " broke") ||
+                                    Contains(name + " gave no sign of life") ||
+                                    Contains(name + " ended"));
     }
 }
 
@@ -100,6 +102,83 @@ TEST_CASE("an interrupted mpirun ends all ranks, and no process stays", "[tools]
     const Ended ended = with_fault("decode", "mpirun", "INT");
     // Its own words come through mpirun, which may end before it has passed them on.
     CHECK(ended.failed);
+}
+
+namespace {
+
+// DIR BUSY SIGNAL PROGRAM...: starts a server on two ranks, with a request that streams if BUSY is
+// 1, sends SIGNAL to rank 1, and says how all ended, and what the client read last.
+constexpr const char* kServer = R"script(
+dir=$1 busy=$2 signal=$3
+shift 3
+"${@:1:$ranks_words}" bash -c 'echo $$ > "$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@" 2> "$0/err.$OMPI_COMM_WORLD_RANK"' \
+    "$dir" "${@:$((ranks_words + 1))}" 2> "$dir/err" < /dev/null &
+mpirun=$!
+until grep -qs 'listening on' "$dir/err.0"; do kill -0 $mpirun || { cat "$dir/err"; exit 1; }; sleep 0.05; done
+at=$(sed -n 's/.*listening on \(http[^ ]*\).*/\1/p' "$dir/err.0")
+client=
+if [[ $busy == 1 ]]; then
+    curl -sN "$at/v1/completions" -d '{"prompt": "Once upon a time", "max_tokens": 400, "stream": true}' > "$dir/stream" &
+    client=$!
+    until [[ -s $dir/stream ]]; do sleep 0.02; done
+fi
+kill -s "$signal" "$(cat "$dir/pid.1")"
+wait $mpirun
+echo "mpirun: $?"
+[[ -z $client ]] || { wait $client; tail -n 2 "$dir/stream"; }
+for pid in $(cat "$dir"/pid.*); do
+    for ((i = 0; i < 150; ++i)); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
+    ! kill -0 $pid 2>/dev/null || echo "stays: $pid"
+done
+cat "$dir/err.0"
+)script";
+
+}  // namespace
+
+TEST_CASE("a server that loses a rank, idle or busy, ends with that rank's name, and so do streams",
+          "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    for (const auto& [signal, busy] :
+         {std::pair{"KILL", false}, {"KILL", true}, {"STOP", false}, {"STOP", true}}) {
+        INFO(signal << (busy ? ", busy" : ", idle"));
+        const TemporaryFolder folder;
+        const std::vector<std::string> ranks = mpirun(2);
+        std::vector<std::string> command{"env",
+                                         "ranks_words=" + std::to_string(ranks.size()),
+                                         "bash",
+                                         "-c",
+                                         kServer,
+                                         "server",
+                                         folder.path().string(),
+                                         busy ? "1" : "0",
+                                         signal};
+        command.insert(command.end(), ranks.begin(), ranks.end());
+        for (const std::string& word :
+             {std::string(CLEAVE_BINARY), std::string("serve"), bundled_model().string(),
+              std::string("--devices"), std::string("simt:sm_90a"), std::string("--pp"),
+              std::string("2"), std::string("--port"), std::string("0")})
+            command.push_back(word);
+        const CommandResult ended = run_program(command);
+        INFO(ended.output << ended.error);
+        REQUIRE(ended.exit_code == 0);
+        CHECK_THAT(ended.output, !Contains("mpirun: 0\n") && !Contains("stays:"));
+        CHECK_THAT(ended.output, Contains("cleave: rank 1 "));
+        if (busy) CHECK_THAT(ended.output, Contains("{\"error\":{\"message\":\"rank 1 "));
+    }
+}
+
+TEST_CASE("processes that another launcher started refuse to do all the work each", "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    for (const char* variable : {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}) {
+        const CommandResult result =
+            run_program({"env", std::string(variable) + "=2", "OMPI_ALLOW_RUN_AS_ROOT=1",
+                         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", CLEAVE_BINARY, "run",
+                         bundled_model().string(), "--prompt", "Once", "--max-new-tokens", "2"});
+        INFO(variable << ": " << result.error);
+        CHECK(result.exit_code == 1);
+        CHECK(result.output.empty());
+        CHECK_THAT(result.error, Contains(std::string(variable) + "=2") && Contains("mpirun"));
+    }
 }
 
 TEST_CASE("ranks with other weights or another build refuse the run before anything loads",
@@ -174,7 +253,10 @@ TEST_CASE("a rank without memory for its part of the plan is named on all before
     INFO(result.error);
     CHECK(result.exit_code == 1);
     CHECK(result.output.empty());
-    CHECK_THAT(result.error, Contains("rank 1: allocating") && Contains("for the kv arena failed"));
+    const std::string words = "rank 1: allocating";
+    CHECK_THAT(result.error, Contains(words) && Contains("for the kv arena failed"));
+    // Rank 0 says it, and rank 1 does.
+    CHECK(result.error.find(words) != result.error.rfind(words));
 }
 
 TEST_CASE("a full disk on one rank costs its kept kernels, and on rank 0 what it was to write",

@@ -2,17 +2,20 @@
 #include "tools/cli/calibrate.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "planner/machine/machine_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
 #include "runtime/drivers/host/host_topology.h"
+#include "runtime/hosts/job.h"
 #include "tools/cli/machine_load.h"
 
 namespace cleave::tools {
@@ -281,13 +284,33 @@ Measurement calibrate_host(HostFacts& facts, const std::function<void(int64_t, i
     return measurement;
 }
 
-std::string calibration_path() {
+namespace {
+
+std::filesystem::path calibration_folder() {
     std::filesystem::path folder;
     if (const char* config = std::getenv("XDG_CONFIG_HOME"); config && *config)
         folder = config;
     else if (const char* home = std::getenv("HOME"); home && *home)
         folder = std::filesystem::path(home) / ".config";
-    return folder.empty() ? std::string() : (folder / "cleave" / "host.json").string();
+    return folder.empty() ? folder : folder / "cleave";
+}
+
+// What one process measured is of its host too where that is a rank of a run.
+std::string kept_calibration() {
+    const std::string own = calibration_path();
+    if (own.empty() || std::filesystem::exists(own)) return own;
+    return (calibration_folder() / "host.json").string();
+}
+
+}  // namespace
+
+std::string calibration_path() {
+    const std::filesystem::path folder = calibration_folder();
+    if (folder.empty()) return "";
+    char name[HOST_NAME_MAX + 1] = "";
+    ::gethostname(name, sizeof name - 1);
+    const bool is_one_of_several = runtime::is_launched_by_mpi() && *name;
+    return folder / (is_one_of_several ? fmt::format("host.{}.json", name) : "host.json");
 }
 
 std::string host_identity(const HostFacts& facts) {
@@ -300,7 +323,7 @@ HostFacts facts_of_this_host(int threads, std::string* note) {
     HostFacts facts = planner::read_host_facts();
     const int cores = facts.num_cores;
     if (threads > 0) facts.num_cores = threads;
-    std::string path = calibration_path();
+    const std::string path = kept_calibration();
     if (path.empty() || !std::filesystem::exists(path)) return facts;
     auto skip = [&](const std::string& why) {
         if (note) *note = fmt::format("{}: {}; rates are estimates", path, why);

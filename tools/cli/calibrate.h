@@ -56,7 +56,8 @@ Measurement calibrate_host(planner::HostFacts& facts,
                            const std::function<void(int64_t, int64_t)>& progress,
                            const CancelToken* cancel);
 
-// $XDG_CONFIG_HOME/cleave/host.json or ~/.config/cleave/host.json; empty when there is no home.
+// $XDG_CONFIG_HOME/cleave/host.json or ~/.config/cleave/host.json, of a rank of mpirun
+// host.NAME.json, as hosts may share a home; empty when there is no home.
 std::string calibration_path();
 
 // The processor and its usable cores: what a calibration belongs to.

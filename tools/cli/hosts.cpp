@@ -54,6 +54,7 @@ runtime::HostJob* host_job() {
         options.build = build_of_this_program();
         options.cancel = &cancel_token();
         job.emplace(mpi, options);
+        runtime::demand_all_processes(*job);
         std::string network;
         for (size_t r = 0; r < job->interfaces().size(); ++r)
             network += fmt::format("{} {} by {}", r == 0 ? ":" : ",",
@@ -133,11 +134,16 @@ bool leave_hosts(const std::string& message) {
     return true;
 }
 
+std::string why_hosts_failed(bool ask) {
+    if (job && ask) job->look_around();
+    return job ? job->failure() : "";
+}
+
 std::string why_interrupted() {
-    if (job && terminated) job->look_around();
-    if (job && !job->failure().empty()) return job->failure();
+    if (const std::string why = why_hosts_failed(terminated); !why.empty()) return why;
     if (terminated)
-        return "mpirun ended this rank: it was interrupted, or another rank has ended, as it says";
+        return "mpirun ended all ranks: it was interrupted, or one of them has ended, which it "
+               "names";
     return "";
 }
 

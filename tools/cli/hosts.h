@@ -29,4 +29,8 @@ bool leave_hosts(const std::string& message);
 // Of a process that was interrupted: why, where it was not the user.
 std::string why_interrupted();
 
+// Why the run that this process is a rank of has failed; empty: it has not, or there is none.
+// `ask`: each other rank for a sign of life first, which takes up to 300 ms.
+std::string why_hosts_failed(bool ask);
+
 }  // namespace cleave::tools

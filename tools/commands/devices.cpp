@@ -232,6 +232,7 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
     print_links(machine);
     codegen::HostCompilerInfo compiler = codegen::host_compiler_info();
     runtime::HostTopology host = runtime::read_host_topology();
+    if (host_job() && host_job()->size() > 1) show("of {} alone:\n", host_job()->name(0));
     show("host: {}; {} of {} cores usable, L2 {}, L3 {}, {} memory node{}\n",
          host.cpu_model.empty() ? "CPU" : host.cpu_model, facts.num_cores, host.threads,
          format_bytes(host.l2_bytes), format_bytes(host.l3_bytes), host.numa_nodes,
@@ -264,9 +265,20 @@ Json to_json(const planner::Machine& machine, const std::vector<Absent>& absent)
     return json;
 }
 
+Json measurement_json(const Measurement& measurement, const std::string& warning) {
+    return {{"spread", measurement.spread},
+            {"other_load", measurement.other_load},
+            {"stolen", measurement.stolen},
+            {"warning", warning}};
+}
+
 // The machine of --devices (default: two host devices) with what was measured; saved in the file of
-// -o, or where later commands look for it.
-planner::Machine measure(const DevicesArguments& flags) {
+// -o, or where later commands look for it. `rank`: this one's name in a run on several hosts.
+struct Measured {
+    planner::Machine machine;
+    Measurement doubts;
+};
+Measured measure(const DevicesArguments& flags, const std::string& rank = "") {
     if (!flags.plan.machine_file.empty())
         throw UserError(
             "--measure with --machine: a file is described, a host is measured; drop one");
@@ -300,30 +312,32 @@ planner::Machine measure(const DevicesArguments& flags) {
     planner::Machine machine = planner::build_machine(specs, facts);
     for (planner::DeviceInfo& d : machine.devices) d.identity = host_identity(facts);
     Json json = Json::parse(planner::machine_to_json(machine));
-    json["measurement"] = {{"spread", measurement.spread},
-                           {"other_load", measurement.other_load},
-                           {"stolen", measurement.stolen},
-                           {"warning", measurement.warning()}};
+    json["measurement"] = measurement_json(measurement, measurement.warning());
     write_file(flags.output.empty() ? "--measure" : "-o", path, json.dump(2) + "\n\n");
-    say("saved {}; others used {:.0f} % of the cores, {:.0f} % were stolen, the same work's "
+    const std::string whose = rank.empty() ? "" : rank + ": ";
+    say("{}saved {}; others used {:.0f} % of the cores, {:.0f} % were stolen, the same work's "
         "times differ by {:.0f} %\n",
-        path, 100 * measurement.other_load, 100 * measurement.stolen, 100 * measurement.spread);
+        whose, path, 100 * measurement.other_load, 100 * measurement.stolen,
+        100 * measurement.spread);
     if (std::string warning = measurement.warning(); !warning.empty())
-        say("warning: {}\n", warning);
-    return machine;
+        say("{}warning: {}\n", whose, warning);
+    return {machine, measurement};
 }
 
 // Of a run on several hosts: every rank measures its own, one after the other, as several may be
-// on one machine; what they then say of their devices has these rates.
-void measure_hosts(const DevicesArguments& flags) {
+// on one machine; what they then say of their devices has these rates. Out, on rank 0: the worst of
+// how far they are to be trusted.
+Json measure_hosts(const DevicesArguments& flags) {
     DevicesArguments own = flags;
     own.plan.devices.clear();
     own.output.clear();
     runtime::HostJob& job = *host_job();
+    Json mine;
     for (int r = 0; r < job.size(); ++r) {
         std::string objection;
         if (r == job.rank()) try {
-                measure(own);
+                const Measurement doubts = measure(own, job.name(r)).doubts;
+                mine = measurement_json(doubts, doubts.warning());
             } catch (const Cancelled&) {
                 throw;
             } catch (const Error& error) {
@@ -331,25 +345,41 @@ void measure_hosts(const DevicesArguments& flags) {
             }
         job.vote(objection);
     }
+    Json worst;
+    int rank = 0;
+    for (const std::string& part : job.gather(mine.dump())) {
+        Json of_rank = Json::parse(part);
+        const std::string warning = of_rank["warning"];
+        if (!warning.empty()) of_rank["warning"] = job.name(rank) + ": " + warning;
+        if (worst.is_null()) worst = of_rank;
+        for (const char* share : {"spread", "other_load", "stolen"})
+            worst[share] = std::max(worst[share].get<double>(), of_rank[share].get<double>());
+        if (worst["warning"].get<std::string>().empty()) worst["warning"] = of_rank["warning"];
+        ++rank;
+    }
+    return worst;
 }
 
 void run_devices(const DevicesArguments& flags) {
     if (flags.catalogue) return print_catalogue(flags.json);
     const bool on_hosts = flags.measure && host_job();
-    if (on_hosts) measure_hosts(flags);
+    Json measurement;
+    if (on_hosts) measurement = measure_hosts(flags);
     if (follows({}, flags.drivers)) return;
     PlanFlags plan = flags.plan;
     if (!host_job() && plan.devices.empty() && plan.machine_file.empty()) {
         const std::string gpus = gpus_at_hand(flags.drivers);
         plan.devices = gpus.empty() ? "host" : gpus + ",host";
     }
-    planner::Machine machine =
-        flags.measure && !on_hosts ? measure(flags) : machine_from_flags(plan, {}, flags.drivers);
+    planner::Machine machine = flags.measure && !on_hosts
+                                   ? measure(flags).machine
+                                   : machine_from_flags(plan, {}, flags.drivers);
     std::vector<std::string> chosen_by;
     std::vector<Absent> absent = absent_kinds(flags.drivers, chosen_by);
     if (!flags.output.empty() && (!flags.measure || on_hosts)) {
-        std::string json = planner::machine_to_json(machine) + "\n";
-        write_file("-o", flags.output, json);
+        Json json = Json::parse(planner::machine_to_json(machine));
+        if (on_hosts) json["measurement"] = measurement;
+        write_file("-o", flags.output, json.dump(2) + "\n\n");
     }
     if (flags.json)
         fmt::print("{}\n", to_json(machine, absent).dump(2));
@@ -380,7 +410,8 @@ void add_devices(CLI::App& app, runtime::Drivers& drivers) {
         "--measure", flags->measure,
         "measure this host with Cleave's own kernels (some seconds, all cores); kept in -o FILE "
         "for "
-        "--machine, or without -o in ~/.config/cleave/host.json, where later commands find it");
+        "--machine, or without -o in ~/.config/cleave/host.json, where later commands find it "
+        "(host.NAME.json of each host under mpirun)");
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->footer(
         "Example: cleave devices --devices 'sim:h100[0-7]' -o eight-h100.json\n"

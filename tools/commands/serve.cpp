@@ -114,6 +114,12 @@ void tell_of_faults(const runtime::EngineGroup& engines, std::vector<bool>& told
     }
 }
 
+// Why nothing can be served any more; empty: it can. `ask`: the other hosts whether they live.
+std::string why_over(const runtime::EngineGroup& engines, bool ask) {
+    const std::string hosts = why_hosts_failed(ask);
+    return hosts.empty() ? engines.statistics().fault : hosts;
+}
+
 // RFC 3986: an IPv6 address is in brackets.
 std::string url_host(const std::string& host) {
     return host.find(':') == std::string::npos ? host : "[" + host + "]";
@@ -174,15 +180,18 @@ void run_serve(ServeArguments flags) {
 
     int64_t tokens = 0;
     std::vector<bool> told;
-    while (ends_asked == 0 && engines.statistics().fault.empty()) {
+    std::string over;
+    while (ends_asked == 0 && (over = why_over(engines, false)).empty()) {
         for (int i = 0; i < 10 && ends_asked == 0; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
         if (engines.size() > 1) tell_of_faults(engines, told);
         show_state(engines, &tokens);
     }
-    if (const std::string fault = engines.statistics().fault; !fault.empty()) {
+    // mpirun ends ranks by SIGTERM, too, once one of them has died.
+    if (over.empty()) over = why_over(engines, true);
+    if (!over.empty()) {
         redraw_line("");
-        throw UserError(fault);
+        throw UserError("{}", over);
     }
     redraw_line("");
     say("ending: {} requests are left\n", engines.statistics().requests);

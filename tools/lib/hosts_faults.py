@@ -9,6 +9,8 @@ import time
 
 PATIENCE = 60  # seconds, of what never ends
 RANK = 'echo $$ > "$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@" 2> "$0/err.$OMPI_COMM_WORLD_RANK"'
+# Nothing is compiled yet.
+COLD = 'export XDG_CACHE_HOME="$0/cache.$OMPI_COMM_WORLD_RANK"; ' + RANK
 # Rank 1 works in a folder of its own, where its copy of the model differs by a byte.
 OWN_COPY = 'cd "$0/copy.$OMPI_COMM_WORLD_RANK"; ' + RANK
 
@@ -51,8 +53,16 @@ class Run:
     def reach(self, phase):
         """The prompt is written before the first pass, new text behind it after each token."""
         until(lambda: all(size(f"{self.dir}/pid.{rank}") for rank in (0, 1)))
-        if phase != "load":
+        if phase == "load":
+            until(lambda: b"ranks on" in self.said(0))
+        else:
             until(lambda: size(f"{self.dir}/out") > (0 if phase == "prefill" else 40))
+
+    def said(self, rank):
+        if not size(f"{self.dir}/err.{rank}"):
+            return b""
+        with open(f"{self.dir}/err.{rank}", "rb") as file:
+            return file.read()
 
     def pid(self, rank):
         if rank == "mpirun":
@@ -66,10 +76,8 @@ class Run:
         seconds = time.monotonic() - began
         said = []
         for rank in (0, 1):
-            if size(f"{self.dir}/err.{rank}"):
-                with open(f"{self.dir}/err.{rank}", errors="replace") as file:
-                    last = [line.strip() for line in file if line.startswith("cleave:")][-1:]
-                said += [f"{rank}: {line[8:70]}" for line in last]
+            lines = self.said(rank).decode(errors="replace").splitlines()
+            said += [f"{rank}: {line[8:70]}" for line in lines if line.startswith("cleave:")][-1:]
         print(f"{fault:>30} {seconds:7.1f} s {self.mpirun.poll()!s:>5}  {'; '.join(said)}"
               f"{'' if ended else '  A PROCESS STAYS'}", flush=True)
         if not ended:
@@ -96,7 +104,7 @@ def show_faults(make_hosts, cleave, model):
                               ("decode", 1, signal.SIGKILL), ("decode", 0, signal.SIGKILL),
                               ("decode", 1, signal.SIGSTOP), ("decode", "mpirun", signal.SIGINT)):
         with make_hosts() as hosts:
-            run = Run(hosts, cleave, model)
+            run = Run(hosts, cleave, model, COLD if phase == "load" else RANK)
             run.reach(phase)
             began = time.monotonic()
             os.kill(run.pid(rank), sent)

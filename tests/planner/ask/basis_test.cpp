@@ -154,6 +154,10 @@ TEST_CASE("what many plans rest on is told once, each network with its nodes and
     Plan plan = on_models({{0, 1}}, "h100", "sm_90a", LinkKind::kNetwork);
     plan.machine.devices[1].host = "b";
     CHECK_THAT(network_text(grounds_of(plan)), Contains("not run"));
+    plan.machine.network_measured = true;
+    CHECK_THAT(network_text(grounds_of(plan)), Contains("measured") && !Contains("not run"));
+    CHECK(classes(plan)[1] == "network_measured");
+    plan.machine.network_measured = false;
     plan.machine.fabric = "eth25";
     const Grounds two = grounds_of(plan);
     CHECK(network_text(two) ==

@@ -26,11 +26,18 @@ inline std::string no_mpi() {
 inline std::vector<std::string> mpirun(int ranks) {
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    return {"timeout", "600", "mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "pml",
-            "ob1", "--mca", "btl", "tcp,self",
-            // A rank has this long for its last words; 3 s after it has lost another it ends
-            // mpirun, which forwards none while it waits.
-            "--mca", "odls_base_sigkill_timeout", "2", "-np", std::to_string(ranks)};
+    return {"timeout",
+            "600",
+            CLEAVE_SOURCE_DIR "/tools/mpirun",
+            "--oversubscribe",
+            "--mca",
+            "pml",
+            "ob1",
+            "--mca",
+            "btl",
+            "tcp,self",
+            "-np",
+            std::to_string(ranks)};
 }
 
 }  // namespace cleave::test
