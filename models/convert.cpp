@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <set>
 
@@ -15,7 +14,6 @@
 #include "models/llama_graph.h"
 #include "models/model_folder.h"
 #include "models/onnx_forms.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/file_set.h"
 #include "runtime/base/json_file.h"
@@ -99,28 +97,26 @@ void add_initializers(const ModelFolder& folder, const Shape& shape, const OnnxB
     }
 }
 
-std::error_code copy_whole(const fs::path& source, const fs::path& target) {
-    std::ifstream from(source, std::ios::binary);
-    if (!from) return std::make_error_code(std::errc::io_error);
-    AtomicFile to(target);
-    if (to.error()) return to.error();
-    if (from.peek() != std::ifstream::traits_type::eof()) to.stream() << from.rdbuf();
-    if (from.bad()) return std::make_error_code(std::errc::io_error);
-    return to.commit();
-}
-
-// Files put beside the output, gone again unless everything succeeds.
+// Files beside the output.
 class Companions {
 public:
-    Companions(fs::path from, fs::path to, bool copy)
-        : from_(std::move(from)), to_(std::move(to)), copy_(copy) {}
-    ~Companions() {
-        std::error_code ignored;
-        for (const fs::path& file : made_) fs::remove(file, ignored);
-    }
-    Companions(const Companions&) = delete;
-    Companions& operator=(const Companions&) = delete;
+    Companions(fs::path from, fs::path to, bool copy, FileSet& files)
+        : from_(std::move(from)), to_(std::move(to)), copy_(copy), files_(files) {}
 
+    void put_all(const std::vector<std::string>& weights) {
+        for (const std::string& name : weights) put(name, false);
+        for (const char* name : kCompanions) {
+            std::error_code error;
+            const fs::file_status status = fs::status(from_ / name, error);
+            if (status.type() == fs::file_type::not_found) continue;
+            if (!fs::status_known(status))
+                throw UserError("{}: cannot be read: {}; check the path and its permissions",
+                                (from_ / name).string(), error.message());
+            put(name, true);
+        }
+    }
+
+private:
     void put(const std::string& name, bool copy) {
         std::error_code error;
         const fs::path source = from_ / name, target = to_ / name;
@@ -132,27 +128,14 @@ public:
             throw UserError("{}: another file is there; name an empty folder ($output)",
                             target.string());
         if (copy || copy_)
-            error = copy_whole(source, target);
+            files_.add(target, [&](std::ostream& to) { copy_regular_file(source, to); });
         else
-            fs::create_hard_link(fs::canonical(source, error), target, error);
-        if (error)
-            throw UserError("{}: it cannot be {} from {}: {}{}", target.string(),
-                            copy || copy_ ? "copied" : "hard-linked", source.string(),
-                            error.message(), copy || copy_ ? "" : "; copy it instead ($copy)");
-        made_.push_back(target);
+            files_.link(target, fs::canonical(source, error));
     }
-    void put_all(const std::vector<std::string>& weights) {
-        for (const std::string& name : weights) put(name, false);
-        std::error_code error;
-        for (const char* name : kCompanions)
-            if (fs::exists(from_ / name, error)) put(name, true);
-    }
-    void keep() { made_.clear(); }
 
-private:
     fs::path from_, to_;
     bool copy_;
-    std::vector<fs::path> made_;
+    FileSet& files_;
 };
 
 struct ConvertedModel {
@@ -257,11 +240,10 @@ std::string write_converted(const std::string& folder, const ConvertOptions& opt
     const fs::path place = target.empty() ? fs::path(".") : target;
     FileSet files;
     files.make_folder(place);
-    Companions companions(folder, place, options.copy);
-    if (!fs::equivalent(folder, place, error)) companions.put_all(model.files);
+    if (!fs::equivalent(folder, place, error))
+        Companions(folder, place, options.copy, files).put_all(model.files);
     files.add(output, [&](std::ostream& file) { model.proto->SerializeToOstream(&file); });
     files.commit();
-    companions.keep();
     return output.string();
 }
 

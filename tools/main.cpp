@@ -18,6 +18,7 @@
 #include <CLI/CLI.hpp>
 
 #include "codegen/compile/host.h"
+#include "codegen/compile/object_cache.h"
 #include "planner/planner.h"
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
@@ -135,7 +136,7 @@ int run(int argc, char** argv, runtime::Drivers& drivers) {
 int run_guarded(int argc, char** argv, runtime::Drivers& drivers) {
     try {
         const int code = run(argc, argv, drivers);
-        tools::flush_output();
+        tools::close_output();
         return code;
     } catch (const Cancelled&) {
         const std::string why = tools::why_interrupted();
@@ -172,6 +173,8 @@ int main(int argc, char** argv) {
     tools::tell_bus_errors();
     runtime::Drivers drivers;
     const int code = run_guarded(argc, argv, drivers);
+    if (const std::string why = codegen::why_not_stored(); !why.empty())
+        tools::say("note: kernels were compiled and not kept: {}\n", why);
     // The drivers' last calls at a process's usual end would wait for a kernel that never ends.
     if (tools::leave_hosts(failure) || drivers.has_card_left_alone()) {
         std::fflush(nullptr);

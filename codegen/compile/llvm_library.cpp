@@ -57,6 +57,12 @@ const LlvmLibrary& find_llvm_library() {
 
 const LlvmLibrary& llvm_library() {
     const LlvmLibrary& llvm = find_llvm_library();
+    // ld.so's words where the address space has no room for one.
+    if (!llvm.available && llvm.reason.find("failed to map segment") != std::string::npos)
+        throw UserError(
+            "compiling kernels needs libcleave_llvm and LLVM/Clang 19, for which there is no "
+            "memory: {}; raise the limit of address space (ulimit -v) to 500 MB or more",
+            llvm.reason);
     if (!llvm.available)
         throw UserError(
             "compiling kernels needs libcleave_llvm and LLVM/Clang 19, which could not be opened: "

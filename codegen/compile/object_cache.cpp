@@ -6,6 +6,7 @@
 // The file "limit", where there is one, has the limit in bytes, in decimal digits.
 #include "codegen/compile/object_cache.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -16,6 +17,8 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
+#include <fstream>
+#include <memory>
 #include <system_error>
 #include <tuple>
 
@@ -168,6 +171,13 @@ std::string read_own(int folder, const std::string& name) {
     return read_bytes(file, static_cast<size_t>(status.st_size)).value_or("");
 }
 
+// Whether a user namespace leaves out owners, which it then shows as 65534: root, mostly.
+bool hides_owners() {
+    std::ifstream map("/proc/self/uid_map");
+    uint64_t first = 0, as = 0, count = 0;
+    return (map >> first >> as >> count) && (first != 0 || as != 0 || count < UINT32_MAX);
+}
+
 // The first folder above `path` whose owner or writers could put another folder in the place of
 // what lies below it; empty where there is none. A user namespace shows owners that it does not map
 // (root, mostly) as 65534.
@@ -176,8 +186,11 @@ fs::path loose_folder_above(const fs::path& path) {
     for (fs::path at = path; at.has_relative_path();) {
         at = at.parent_path();
         struct stat status{};
-        if (::stat(at.c_str(), &status) != 0 || is_own(status) || (status.st_mode & S_ISVTX) != 0)
-            continue;
+        if (::stat(at.c_str(), &status) != 0 || is_own(status)) continue;
+        // In a sticky folder others may rename what is their own, and its owner everything.
+        const bool is_trusted = status.st_uid == 0 || status.st_uid == ::geteuid() ||
+                                (status.st_uid == kUnmapped && hides_owners());
+        if ((status.st_mode & S_ISVTX) != 0 && is_trusted) continue;
         const bool unmapped = status.st_uid == kUnmapped && at != path.parent_path() &&
                               (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
         if (!unmapped) return at;
@@ -237,9 +250,11 @@ int64_t limit_of(int folder) {
 CacheContents look_through(const fs::path& path, int folder) {
     CacheContents all{path, limit_of(folder), {}};
     const SystemTime yesterday = std::chrono::system_clock::now() - std::chrono::hours(24);
-    std::error_code error;
-    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-        const std::string name = at->path().filename().string();
+    // (A directory_iterator ends the process where memory fails.)
+    const std::unique_ptr<DIR, int (*)(DIR*)> listed(
+        ::fdopendir(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ::closedir);
+    for (const dirent* at = nullptr; listed && (at = ::readdir(listed.get())) != nullptr;) {
+        const std::string name = at->d_name;
         struct stat status{};
         if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
         if (name.ends_with(".tmp") && used_at(status) < yesterday)
@@ -264,6 +279,17 @@ void shrink(CacheContents& all, int folder, int64_t most) {
     }
     all.entries.erase(all.entries.begin(), at);
 }
+
+// Removes what has a file's name and is no file (a pipe would wait for a reader, a device take it),
+// or another's, whose mode a new one would have.
+void clear_the_way(int folder, const std::string& name) {
+    struct stat status{};
+    if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+        (!S_ISREG(status.st_mode) || !is_own(status)))
+        ::unlinkat(folder, name.c_str(), S_ISDIR(status.st_mode) ? AT_REMOVEDIR : 0);
+}
+
+std::atomic<int> not_stored{0};  // errno of the last entry that was not
 
 fs::path folder_of(const std::string& given) {
     return given.empty() ? default_folder() : fs::path(given);
@@ -299,13 +325,17 @@ std::optional<CompiledKernel> ObjectCache::find(const std::string& key, const st
 void ObjectCache::store(const std::string& key, const CompiledKernel& kernel,
                         std::string_view made_from) const {
     if (!opened_) return;
+    clear_the_way(opened_.get(), entry_file(key));
     AtomicFile file(entry_file(key), 0600, opened_.get());
     std::string text = encode(kernel);
     text += made_from;
     put(text, static_cast<int64_t>(made_from.size()));
     file.stream().write(text.data(), static_cast<std::streamsize>(text.size()));
     // A cache that cannot be written is no error.
-    if (file.commit()) return;
+    if (const std::error_code error = file.commit()) {
+        not_stored = error.value();
+        return;
+    }
     // The folder is looked through at a process's first entry, then after each sixteenth of the
     // limit: a process is over the limit by no more than that.
     const int64_t size = static_cast<int64_t>(text.size());
@@ -363,6 +393,7 @@ CacheContents limit_cache(int64_t bytes, const std::string& folder) {
     const fs::path path = folder_of(folder);
     if (!path.empty()) make_folders(path);
     return with_contents(folder, [&](CacheContents& all, int opened) {
+        clear_the_way(opened, kLimitFile);
         AtomicFile file(kLimitFile, 0600, opened);
         file.stream() << bytes;
         if (const std::error_code error = file.commit())
@@ -382,11 +413,16 @@ std::string why_not_cached(const std::string& folder) {
     return why;
 }
 
+std::string why_not_stored() {
+    const int error = not_stored;
+    return error == 0 ? "" : std::error_code(error, std::generic_category()).message();
+}
+
 std::string why_not_kept(const std::string& folder) {
     if (std::string why = why_not_cached(folder); !why.empty()) return why;
     constexpr uint64_t kLeast = 1 << 20;  // bytes, of a few kernels
-    fs::path place = fs::absolute(folder_of(folder));
     std::error_code ignored;
+    fs::path place = fs::absolute(folder_of(folder), ignored);
     while (!fs::exists(place, ignored) && place.has_relative_path()) place = place.parent_path();
     if (!fs::is_directory(place, ignored)) return fmt::format("{} is no folder", place.string());
     if (::access(place.c_str(), W_OK | X_OK) != 0)

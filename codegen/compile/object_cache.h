@@ -76,4 +76,7 @@ std::string why_not_cached(const std::string& folder = {});
 // The same, or why it keeps nothing new: below a file, read-only, a full disk.
 std::string why_not_kept(const std::string& folder = {});
 
+// Why an entry that this process made was not kept; empty: all were.
+std::string why_not_stored();
+
 }  // namespace cleave::codegen

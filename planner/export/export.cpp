@@ -101,11 +101,6 @@ void write_export(std::string_view format, const ExportResult& result, const std
         });
     }
     files.add(root / kManifest, [&](std::ostream& to) { to << export_manifest(format, result); });
-    std::error_code error;
-    fs::remove(root / kManifest, error);  // of an export before: not complete any more
-    if (error)
-        throw UserError("{}: it cannot be replaced: {}; name another folder",
-                        (root / kManifest).string(), error.message());
     files.commit();
 }
 

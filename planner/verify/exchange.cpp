@@ -44,6 +44,7 @@ void PhaseWalk::transfer(const Transfer& t) {
     if (t.path == Path::kPeer) check_peers({from.device, to.device});
     if (t.path == Path::kVendor) fail("exchange-path", "no library carries out a transfer");
     check_arrivals({t.source}, {to.device});
+    check_departures({t.source}, t.path);
     read_summand(t.source);
     check_bytes(t.bytes, from.value, columns_of(from));
 
@@ -161,6 +162,33 @@ void PhaseWalk::check_gather_room(const Collective& c) {
     }
 }
 
+// Of the largest pass, or of this phase's.
+int64_t PhaseWalk::payload_bytes(const PlacedValue& p, bool of_phase) const {
+    const importer::Value& value = graph().value(p.value);
+    const Workload& w = plan_.workload;
+    int64_t elements = columns_of(p).size();
+    if (!value.shape.empty() && value.kind != importer::ValueKind::kTensor)
+        elements = product({elements, of_phase && !is_prefill_           ? w.batch
+                                      : rows_of(value) == Rows::kOutputs ? w.max_outputs()
+                                                                         : w.max_tokens()});
+    return bytes_of(placed_dtype(plan_, p.value), elements);
+}
+
+// Each sender has room for what it sends at once: where the host takes it, or where peers read it.
+void PhaseWalk::check_departures(const std::vector<PlacedId>& sent, Path path) {
+    const bool by_peers = path == Path::kPeer;
+    const BufferRole role = by_peers ? BufferRole::kPeerPayloads : BufferRole::kExchange;
+    for (PlacedId id : sent) {
+        const PlacedValue& p = placed(id);
+        const int64_t needed = payload_bytes(p, by_peers);
+        const BufferId buffer = find_buffer(plan_, p.device, role);
+        const int64_t room = buffer.valid() ? plan_.buffer(buffer).size : 0;
+        if (room < needed)
+            fail("exchange-departures", "{} has {} bytes for {} that it sends at once",
+                 device_name(p.device), room, needed);
+    }
+}
+
 // What comes from other hosts has room beside one another, and goes no other way.
 void PhaseWalk::check_arrivals(const std::vector<PlacedId>& sent,
                                const std::vector<DeviceId>& receivers) {
@@ -169,13 +197,7 @@ void PhaseWalk::check_arrivals(const std::vector<PlacedId>& sent,
         for (PlacedId id : sent) {
             const PlacedValue& p = placed(id);
             if (plan_.machine.device(p.device).host == plan_.machine.device(to).host) continue;
-            const importer::Value& value = graph().value(p.value);
-            int64_t elements = columns_of(p).size();
-            if (!value.shape.empty() && value.kind != importer::ValueKind::kTensor)
-                elements = product({elements, rows_of(value) == Rows::kOutputs
-                                                  ? plan_.workload.max_outputs()
-                                                  : plan_.workload.max_tokens()});
-            needed = sum(needed, bytes_of(placed_dtype(plan_, p.value), elements));
+            needed = sum(needed, payload_bytes(p, false));
         }
         const BufferId arrivals = find_buffer(plan_, to, BufferRole::kArrivals);
         const int64_t room = arrivals.valid() ? plan_.buffer(arrivals).size : 0;
@@ -398,8 +420,10 @@ void PhaseWalk::collective(const Collective& c) {
              path_name(c.path));
     if (c.path == Path::kVendor)
         check_vendor(c);
-    else
+    else {
         check_arrivals(c.contributions, c.group);
+        check_departures(c.contributions, c.path);
+    }
     check_library_form(c);
     if (c.op == CollectiveOp::kAllReduce) return all_reduce(c);
     if (c.path == Path::kVendor) check_gather_room(c);

@@ -70,6 +70,8 @@ private:
     void check_library_form(const Collective& c);
     void check_gather_room(const Collective& c);
     void check_arrivals(const std::vector<PlacedId>& sent, const std::vector<DeviceId>& receivers);
+    void check_departures(const std::vector<PlacedId>& sent, Path path);
+    int64_t payload_bytes(const PlacedValue& p, bool of_phase) const;
     bool check_group(const Collective& collective);
     void check_bytes(const Amount& bytes, ValueId value, Range columns);
     void finish();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <random>
 #include <streambuf>
 #include <tuple>
@@ -48,6 +49,11 @@ public:
         return error_;
     }
     int descriptor() const { return file_.get(); }
+    // A file on a network may be refused no sooner than here.
+    std::error_code close() {
+        if (::close(file_.release()) != 0 && !error_) error_ = last_error();
+        return error_;
+    }
 
 protected:
     int_type overflow(int_type c) override {
@@ -145,26 +151,57 @@ Descriptor AtomicFile::open_temporary(mode_t mode) {
 }
 
 AtomicFile::~AtomicFile() {
+    if (placed_ == Placed::kInstead)
+        ::renameat2(folder_, temporary_.c_str(), folder_, path_.c_str(), RENAME_EXCHANGE);
+    if (placed_ == Placed::kNew) ::unlinkat(folder_, path_.c_str(), 0);
     if (!temporary_.empty()) ::unlinkat(folder_, temporary_.c_str(), 0);
 }
 
 std::error_code AtomicFile::finish() {
     if (error_ || !buffer_) return error_;
-    error_ = buffer_->finish();
-    if (!error_ && nameless_) {
+    stream_ = std::make_unique<std::ostream>(nullptr);
+    return error_ = buffer_->finish();
+}
+
+std::error_code AtomicFile::close() {
+    if (finish() || !buffer_) return error_;
+    if (nameless_) {
         const std::string opened = fmt::format("/proc/self/fd/{}", buffer_->descriptor());
         name_temporary([&] {
             return ::linkat(AT_FDCWD, opened.c_str(), folder_, temporary_.c_str(),
                             AT_SYMLINK_FOLLOW) == 0;
         });
     }
-    stream_ = std::make_unique<std::ostream>(nullptr);
+    const std::error_code closed = buffer_->close();
+    if (!error_) error_ = closed;
     buffer_.reset();
     return error_;
 }
 
+std::error_code AtomicFile::place() {
+    if (close() || temporary_.empty()) return error_;
+    struct stat found{};
+    const bool is_there = ::fstatat(folder_, path_.c_str(), &found, AT_SYMLINK_NOFOLLOW) == 0;
+    if (is_there && !S_ISDIR(found.st_mode) &&
+        ::renameat2(folder_, temporary_.c_str(), folder_, path_.c_str(), RENAME_EXCHANGE) == 0) {
+        placed_ = Placed::kInstead;
+    } else if (::renameat(folder_, temporary_.c_str(), folder_, path_.c_str()) == 0) {
+        temporary_.clear();
+        placed_ = is_there ? Placed::kForGood : Placed::kNew;
+    } else {
+        error_ = last_error();
+    }
+    return error_;
+}
+
+void AtomicFile::keep() {
+    if (placed_ == Placed::kInstead) ::unlinkat(folder_, temporary_.c_str(), 0);
+    temporary_.clear();
+    placed_ = Placed::kForGood;
+}
+
 std::error_code AtomicFile::commit() {
-    if (finish()) return error_;
+    if (close()) return error_;
     if (temporary_.empty()) return error_;  // a device or a pipe
     if (::renameat(folder_, temporary_.c_str(), folder_, path_.c_str()) != 0) error_ = last_error();
     if (!error_) temporary_.clear();

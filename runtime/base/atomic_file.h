@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file that appears whole or not at all: it is written without a name (under a random one where
-// the file system has no such files), gets a random one in the same folder when it is finished, and
-// is renamed into place by `commit`. A process that is killed before leaves nothing. Readers never
+// the file system has no such files), gets a random one in the same folder at the end, and is
+// renamed into place by `commit`. A process that is killed before leaves nothing. Readers never
 // see half of one, processes that write the same file do not mix, and what was there stays if
 // anything fails. A link to a file is replaced, not what it leads to. A character device or a pipe
 // (/dev/null, /dev/stdout) is written in place, as it comes: there is nothing to keep. Block
@@ -37,14 +37,21 @@ public:
     std::error_code error() const { return error_; }
     std::ostream& stream() { return *stream_; }
 
-    // Closes the file, which has a temporary name until `commit`: of several files that appear
-    // together, all are finished before the first is committed. The first error so far, or none.
+    // Writes what is left. The first error so far, or none.
     [[nodiscard]] std::error_code finish();
     // Finishes the file and gives it its name. The first error since the beginning, or none.
     [[nodiscard]] std::error_code commit();
 
+    // Of several files that appear together (FileSet). The first finishes a file and closes it,
+    // under a temporary name. The second gives it its own, which is undone unless `keep` follows:
+    // what was there comes back, where the file system can exchange two names. Errors as above.
+    [[nodiscard]] std::error_code close();
+    [[nodiscard]] std::error_code place();
+    void keep();
+
 private:
     class Buffer;
+    enum class Placed { kNot, kNew, kInstead, kForGood };
 
     Descriptor open_nameless(mode_t mode);
     Descriptor open_temporary(mode_t mode);
@@ -52,6 +59,7 @@ private:
     void name_temporary(Make&& made);
 
     bool nameless_ = false;
+    Placed placed_ = Placed::kNot;
     int folder_;
     std::string path_, temporary_;
     std::unique_ptr<Buffer> buffer_;

@@ -28,6 +28,8 @@ public:
 
     explicit operator bool() const { return number_ >= 0; }
     int get() const { return number_; }
+    // Whose close may fail, as of a file on a network, is closed by its owner.
+    int release() { return std::exchange(number_, -1); }
 
 private:
     int number_ = -1;

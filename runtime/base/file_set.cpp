@@ -12,6 +12,8 @@ namespace cleave {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr size_t kMostOpen = 256;
+
 [[noreturn]] void refuse(const fs::path& path, std::error_code error) {
     throw UserError("{}: cannot write there: {}; name a folder that can be made or written",
                     path.string(), error.message());
@@ -21,6 +23,8 @@ namespace {
 
 FileSet::~FileSet() {
     files_.clear();
+    for (const Link& link : links_)
+        if (link.is_made) ::unlink(link.path.c_str());
     for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) ::rmdir(folder->c_str());
 }
 
@@ -43,13 +47,28 @@ void FileSet::add(const fs::path& path, const std::function<void(std::ostream&)>
     auto file = std::make_unique<AtomicFile>(path);
     if (file->error()) refuse(path, file->error());
     write(file->stream());
-    if (std::error_code error = file->finish()) refuse(path, error);
+    // A file without a name is open until the end; a process has 1,024 at least.
+    if (std::error_code error = files_.size() < kMostOpen ? file->finish() : file->close())
+        refuse(path, error);
     files_.emplace_back(path, std::move(file));
 }
 
+void FileSet::link(const fs::path& path, const fs::path& to) { links_.push_back({path, to}); }
+
 void FileSet::commit() {
     for (auto& [path, file] : files_)
-        if (std::error_code error = file->commit()) refuse(path, error);
+        if (std::error_code error = file->close()) refuse(path, error);
+    for (Link& link : links_) {
+        if (::link(link.to.c_str(), link.path.c_str()) != 0)
+            throw UserError("{}: it cannot be hard-linked from {}: {}; copy it instead ($copy)",
+                            link.path.string(), link.to.string(),
+                            std::error_code(errno, std::generic_category()).message());
+        link.is_made = true;
+    }
+    for (auto& [path, file] : files_)
+        if (std::error_code error = file->place()) refuse(path, error);
+    for (auto& [path, file] : files_) file->keep();
+    links_.clear();
 }
 
 }  // namespace cleave

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that appear together once all of them are written, and the folders that they lie in. What
-// is not committed leaves nothing: no file, and no folder that was made for one. Errors are
-// UserErrors with the path. One thread at a time.
+// is not committed leaves nothing: no file, and no folder that was made for one; a process that is
+// killed before `commit` leaves folders at most. Where one cannot appear none does, and what was
+// there stays. Errors are UserErrors with the path. One thread at a time.
 #pragma once
 
 #include <filesystem>
@@ -27,11 +28,19 @@ public:
     void make_folder(const std::filesystem::path& folder);
     // Writes all of a file, which is not seen before `commit`. Its folder is there.
     void add(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
+    // A link to a file, by its name in the same file system, which appears with the rest.
+    void link(const std::filesystem::path& path, const std::filesystem::path& to);
     // In the order in which they were added.
     void commit();
 
 private:
+    struct Link {
+        std::filesystem::path path, to;
+        bool is_made = false;
+    };
+
     std::vector<std::filesystem::path> made_;
+    std::vector<Link> links_;
     std::vector<std::pair<std::filesystem::path, std::unique_ptr<AtomicFile>>> files_;
 };
 

@@ -10,6 +10,7 @@
 #include <limits>
 #include <system_error>
 #include <unordered_set>
+#include <utility>
 
 #include "runtime/base/descriptor.h"
 #include "runtime/base/errors.h"
@@ -121,19 +122,46 @@ AnyJson parse(std::string_view text, const std::string& origin, std::string_view
 
 }  // namespace
 
-std::string read_regular_file(const std::filesystem::path& path, int64_t most_bytes) {
+namespace {
+
+// And its bytes.
+std::pair<Descriptor, int64_t> open_regular(const std::filesystem::path& path) {
     // Not blocking: a pipe would wait for a writer.
-    const Descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    Descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
     struct stat status{};
     if (!file || ::fstat(file.get(), &status) != 0) refuse(path, errno);
     if (S_ISDIR(status.st_mode)) throw UserError("{}: is a folder, expected a file", path.string());
     if (!S_ISREG(status.st_mode))
         throw UserError("{}: is a pipe or a device, expected a regular file", path.string());
-    if (status.st_size > most_bytes)
-        throw UserError("{}: has {} bytes; such files have at most {}", path.string(),
-                        status.st_size, most_bytes);
+    return {std::move(file), status.st_size};
+}
+
+}  // namespace
+
+void copy_regular_file(const std::filesystem::path& path, std::ostream& to, int64_t bytes) {
+    const auto [file, found] = open_regular(path);
+    const int64_t size = bytes < 0 ? found : bytes;
+    int64_t copied = 0;
+    for (bool is_whole = false; !is_whole;) {
+        const std::optional<std::string> part = read_bytes(file, size_t{1} << 20);
+        if (!part) refuse(path, errno);
+        copied += std::ssize(*part);
+        is_whole = part->empty();
+        if (!to.write(part->data(), std::ssize(*part))) return;  // its writer says why
+    }
+    if (copied != size)
+        throw UserError(
+            "{}: it had {} bytes and has {} now: it was truncated or replaced; copy it again",
+            path.string(), size, copied);
+}
+
+std::string read_regular_file(const std::filesystem::path& path, int64_t most_bytes) {
+    const auto [file, size] = open_regular(path);
+    if (size > most_bytes)
+        throw UserError("{}: has {} bytes; such files have at most {}", path.string(), size,
+                        most_bytes);
     // Fewer bytes where it became shorter.
-    std::optional<std::string> text = read_bytes(file, static_cast<size_t>(status.st_size));
+    std::optional<std::string> text = read_bytes(file, static_cast<size_t>(size));
     if (!text) refuse(path, errno);
     return *std::move(text);
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <ostream>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,10 @@ inline constexpr size_t kMostJsonValues = size_t{8} << 20;
 // more than `most_bytes`, not readable.
 std::string read_regular_file(const std::filesystem::path& path,
                               int64_t most_bytes = kMostJsonBytes);
+
+// The same of a file of any size, to a stream. UserError also where it has not so many bytes (-1:
+// as many as at the beginning).
+void copy_regular_file(const std::filesystem::path& path, std::ostream& to, int64_t bytes = -1);
 
 // UserError "ORIGIN: line 3, column 5: no JSON: unexpected '}'; expected string literal"; also for
 // numbers that no double holds, for values more than kMostJsonDepth inside each other, for more

@@ -16,7 +16,12 @@ namespace cleave::runtime {
 
 namespace {
 
+// Of one replacement, which is made whole before it is looked at; and of all that becomes of a
+// text: a file of a few kilobytes would make tokens without end of a short prompt.
 constexpr size_t kMostNormalBytes = size_t{64} << 20;
+size_t most_of_all(size_t bytes) {
+    return std::min(kMostNormalBytes, (size_t{1} << 20) + 64 * bytes);
+}
 
 Normalizer build_prepend(const JsonView& json) {
     return [prefix = json.at("prepend").as_string()](std::string& text) {
@@ -131,7 +136,12 @@ Normalizer read_normalizer(const JsonView& json) {
     const std::string& type = json.type();
     std::string supported;
     for (const NormalizerEntry& entry : kNormalizers) {
-        if (entry.type == type) return entry.build(json);
+        if (entry.type == type)
+            return [normalize = entry.build(json)](std::string& text) {
+                const size_t most = most_of_all(text.size());
+                normalize(text);
+                check_replaced(text.size(), most);
+            };
         supported.append(supported.empty() ? "" : ", ").append(entry.type);
     }
     json.fail("normalizer '" + type + "' is not supported (supported: " + supported + ")");

@@ -102,7 +102,7 @@ TEST_CASE("an atomic file's temporary has a name of its own, and the mode that w
         for (int i = 0; i < 50; ++i) {
             files.push_back(std::make_unique<AtomicFile>(folder.path() / "plan", 0600));
             REQUIRE(!files.back()->error());
-            REQUIRE(!files.back()->finish());
+            REQUIRE(!files.back()->close());
         }
         CHECK(files_in(folder.path()) == 50);
         CHECK(!files.back()->commit());

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include "tests/support/test.h"
@@ -82,4 +83,24 @@ TEST_CASE("what is no regular file, or too large, is refused before it is read",
     std::filesystem::remove(path);
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
     CHECK_THAT(error_of(path), Contains("is a pipe or a device"));
+}
+
+TEST_CASE("a copy of a file is whole, or an error", "[base]") {
+    const test::TemporaryFolder folder;
+    const auto path = folder.path() / "file";
+    const std::string text = std::string(3'000'000, 'x') + "end";
+    std::ofstream(path) << text;
+    std::ostringstream copy;
+    copy_regular_file(path, copy);
+    CHECK(copy.str() == text);
+    const auto error_of = [](const std::filesystem::path& from, int64_t bytes) {
+        std::ostringstream to;
+        return test::user_error([&] { copy_regular_file(from, to, bytes); });
+    };
+    CHECK_THAT(error_of(path, 3'000'004), Contains("had 3000004 bytes and has 3000003 now"));
+    CHECK_THAT(error_of("/dev/zero", -1), Contains("is a pipe or a device"));
+    CHECK_THAT(error_of(folder.path(), -1), Contains("is a folder"));
+    std::filesystem::remove(path);
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    CHECK_THAT(error_of(path, -1), Contains("is a pipe or a device"));
 }

@@ -195,6 +195,13 @@ TEST_CASE("prompts come from files and from standard input", "[tools]") {
     const CommandResult twice = shell(line + " - --prompt-file - < '" + file + "'");
     CHECK(twice.exit_code == 1);
     CHECK_THAT(twice.error, Contains("standard input is one prompt"));
+    // What cannot be read is no empty prompt, and what has no end is not read for ever.
+    const CommandResult no_text = shell(line + " - < /tmp");
+    CHECK(no_text.exit_code == 1);
+    CHECK_THAT(no_text.error, Contains("standard input cannot be read: Is a directory"));
+    const CommandResult endless = shell(line + " - < /dev/zero");
+    CHECK(endless.exit_code == 1);
+    CHECK_THAT(endless.error, Contains("standard input: a text of more than 268435456 bytes"));
     const Json batch =
         Json::parse(written({"--prompt-file", file, "--prompt-file", file, "-n", "4", "--json"}));
     CHECK(batch["sequences"].size() == 2);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `cleave convert`: what it writes is run by ONNX Runtime with the logits of transformers.
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -149,8 +151,30 @@ TEST_CASE("a conversion that fails leaves nothing", "[tools][families]") {
         run_program({"sh", "-c", "ulimit -f 8; exec \"$@\"", "sh", CLEAVE_BINARY, "convert",
                      source.string(), "--copy", "-o", target.string()});
     CHECK(copied.exit_code == 1);
-    CHECK_THAT(copied.error, Catch::Matchers::Contains("it cannot be copied"));
+    CHECK_THAT(copied.error, Catch::Matchers::Contains("File too large"));
     CHECK(fs::is_empty(target));
+}
+
+TEST_CASE("a pipe or a device in a model's folder is refused, and not copied",
+          "[tools][families]") {
+    const TemporaryFolder folder;
+    const fs::path model = folder.path() / "model", out = folder.path() / "out";
+    for (const char* name : {"tokenizer.json", "generation_config.json", "chat_template.jinja"}) {
+        fs::remove_all(model);
+        fs::copy(source_root() / "tests/files/families/llama", model);
+        fs::remove(model / name);
+        if (std::string(name) == "tokenizer.json")
+            fs::create_symlink("/dev/zero", model / name);
+        else
+            REQUIRE(::mkfifo((model / name).c_str(), 0600) == 0);
+        const CommandResult result =
+            run_cleave({"convert", model.string(), "--copy", "-o", out.string()});
+        INFO(name << ": " << result.error);
+        CHECK(result.exit_code == 1);
+        CHECK_THAT(result.error, Catch::Matchers::Contains(name) &&
+                                     Catch::Matchers::Contains("is a pipe or a device"));
+        CHECK_FALSE(fs::exists(out));
+    }
 }
 
 TEST_CASE("a folder is run, planned and exported as it is, and its plan runs again",

@@ -75,6 +75,13 @@ public:
         REQUIRE(counted.result.exit_code == 0);
         return std::stoll(read_file(count_file()));
     }
+    bool left_temporaries() const {
+        const fs::path cache = folder_.path() / "cache";
+        if (!fs::exists(cache)) return false;
+        for (const auto& entry : fs::recursive_directory_iterator(cache))
+            if (entry.path().extension() == ".tmp") return true;
+        return false;
+    }
     void forget_kernels() { fs::remove_all(folder_.path() / "cache"); }
 
 private:
@@ -118,7 +125,10 @@ void check_failures(Words words, const std::string& output, const Words& kinds, 
                 CHECK(run.files == whole.files);
             } else {
                 CHECK(run.result.error.find("cleave: ") != std::string::npos);
+                // None of several files without the others.
+                CHECK((run.files.empty() || run.files == whole.files));
             }
+            CHECK_FALSE(command.left_temporaries());
             for (const auto& [path, bytes] : run.files) {
                 INFO(path);
                 REQUIRE(whole.files.contains(path));
@@ -145,6 +155,14 @@ void check_every_command(const Words& all, const Words& with_llvm, int64_t most)
     check_failures(with_two({"inspect", model}), "", all, most);
     check_failures(with_two({"export", model, "--format", "ort"}), "exported", all, most);
     check_failures({"convert", folder}, "converted.onnx", all, most);
+    // With files of several reads each, which are copied.
+    const TemporaryFolder with_tokenizer;
+    fs::copy(folder, with_tokenizer.path(), fs::copy_options::recursive);
+    fs::copy_file(bundled_model().parent_path() / "tokenizer.json",
+                  with_tokenizer.path() / "tokenizer.json", fs::copy_options::overwrite_existing);
+    check_failures({"convert", with_tokenizer.path().string(), "--copy"}, "converted", all,
+                   std::max<int64_t>(most, 8));
+    check_failures(with_two({"export", model, "--format", "onnx"}), "annotated", all, most);
     const Words run = with_two({"run", model, "--prompt", "Once upon", "--max-new-tokens", "4"});
     check_failures(run, "", with_llvm, most);
     check_failures(run, "", with_llvm, most, true);

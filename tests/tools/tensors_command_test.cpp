@@ -71,6 +71,14 @@ TEST_CASE("run takes tensors from .npy files and writes a graph's outputs as suc
     r = run_cleave({"run", model, "--devices", "host", "--tensor", "X=" + model});
     CHECK(r.exit_code == 1);
     CHECK_THAT(r.error, Contains("numpy.save"));
+    // A file that is none is not read, whatever its size.
+    const std::filesystem::path large = folder.path() / "large.npy";
+    std::ofstream(large) << "x";
+    std::filesystem::resize_file(large, 20'000'000'000);
+    r = run_program({"sh", "-c", "ulimit -v 8000000; exec \"$@\"", "sh", CLEAVE_BINARY, "run",
+                     model, "--devices", "host", "--tensor", "X=" + large.string()});
+    CHECK(r.exit_code == 1);
+    CHECK_THAT(r.error, Contains("large.npy"));
     r = run_cleave({"run", model, "--devices", "host", "--prompt", "Once"});
     CHECK(r.exit_code == 1);
     CHECK_THAT(r.error, Contains("no language model") && Contains("--tensor NAME=FILE.npy"));

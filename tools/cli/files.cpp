@@ -9,6 +9,8 @@
 #include <system_error>
 #include <vector>
 
+#include <unistd.h>
+
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
 
@@ -16,6 +18,8 @@ namespace cleave::tools {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kMostText = size_t{256} << 20;
 
 [[noreturn]] void refuse(const std::string& flag, const std::string& path, std::error_code error) {
     throw UserError(
@@ -25,6 +29,20 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
+std::string read_standard_input() {
+    std::string text;
+    std::vector<char> part(size_t{1} << 16);
+    for (;;) {
+        const ssize_t got = ::read(STDIN_FILENO, part.data(), part.size());
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) throw UserError("standard input cannot be read: {}", std::strerror(errno));
+        if (got == 0) return text;
+        text.append(part.data(), static_cast<size_t>(got));
+        if (text.size() > kMostText)
+            throw UserError("standard input: a text of more than {} bytes", kMostText);
+    }
+}
+
 std::string read_text_file(const std::string& flag, const std::string& path) {
     std::error_code ignored;
     if (fs::is_directory(path, ignored))
@@ -32,13 +50,12 @@ std::string read_text_file(const std::string& flag, const std::string& path) {
     errno = 0;
     std::ifstream file(path, std::ios::binary);
     std::ostringstream text;
-    constexpr size_t kMost = size_t{256} << 20;
     std::vector<char> part(size_t{1} << 16);
     for (size_t bytes = 0; file.read(part.data(), std::ssize(part)), file.gcount() > 0;) {
         text.write(part.data(), file.gcount());
         bytes += static_cast<size_t>(file.gcount());
-        if (bytes > kMost)
-            throw UserError("{} {}: a text of more than {} bytes", flag, path, kMost);
+        if (bytes > kMostText)
+            throw UserError("{} {}: a text of more than {} bytes", flag, path, kMostText);
     }
     if (!file.is_open() || file.bad() || text.bad())
         throw UserError("{} {}: cannot be read: {}", flag, path,

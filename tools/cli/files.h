@@ -8,6 +8,9 @@
 
 namespace cleave::tools {
 
+// All of standard input. UserError with the reason where it cannot be read, and above 256 MiB.
+std::string read_standard_input();
+
 // The bytes of a file, a pipe or a device. UserError naming the flag, the path and the reason.
 std::string read_text_file(const std::string& flag, const std::string& path);
 

@@ -4,10 +4,13 @@
 #include <histedit.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <clocale>
 #include <cstdio>
-#include <iostream>
+#include <cstring>
 #include <utility>
+
+#include "runtime/base/errors.h"
 
 namespace cleave::tools {
 
@@ -66,7 +69,16 @@ std::optional<std::string> LineReader::next() {
     State& s = *state_;
     std::string line;
     if (!s.editor) {
-        if (!std::getline(std::cin, line)) return std::nullopt;
+        // Of a device without end no line is kept for ever.
+        constexpr size_t kMostLine = size_t{1} << 20;
+        for (int c = 0; (c = std::getchar()) != EOF && c != '\n';) {
+            line += static_cast<char>(c);
+            if (line.size() > kMostLine)
+                throw UserError("standard input: a line of more than {} bytes", kMostLine);
+        }
+        if (std::ferror(stdin) != 0 && errno != EINTR)
+            throw UserError("standard input cannot be read: {}", std::strerror(errno));
+        if (line.empty() && (std::feof(stdin) != 0 || std::ferror(stdin) != 0)) return std::nullopt;
         return line;
     }
     do {

@@ -5,12 +5,11 @@
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <limits>
 
 #include <fmt/ranges.h>
 
 #include "runtime/base/errors.h"
-#include "runtime/base/json_file.h"
+#include "runtime/base/mapped_file.h"
 #include "tools/cli/files.h"
 
 namespace cleave::tools {
@@ -65,7 +64,10 @@ std::vector<int64_t> parse_shape(std::string_view text, const std::string& path)
 }  // namespace
 
 Tensor read_npy(const std::string& name, const std::string& path) {
-    const std::string file = read_regular_file(path, std::numeric_limits<int64_t>::max());
+    // Mapped: a file that is none is not read.
+    const MappedFile mapped(path);
+    const std::string_view file(reinterpret_cast<const char*>(mapped.bytes().data()),
+                                mapped.bytes().size());
     const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(file[i])); };
     if (file.size() < 10 || std::string_view(file).substr(0, 6) != kMagic)
         refuse(path, "it does not begin as one; save it with numpy.save");

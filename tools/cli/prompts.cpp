@@ -2,8 +2,6 @@
 #include "tools/cli/prompts.h"
 
 #include <charconv>
-#include <iostream>
-#include <sstream>
 #include <utility>
 
 #include "runtime/base/errors.h"
@@ -103,9 +101,7 @@ void read_prompt_files(PromptFlags& flags) {
         if (file == "-") {
             if (std::exchange(has_input, true))
                 throw UserError("standard input is one prompt: give - once");
-            std::stringstream input;
-            input << std::cin.rdbuf();
-            text = input.str();
+            text = read_standard_input();
         } else {
             text = read_text_file("--prompt-file", file);
         }

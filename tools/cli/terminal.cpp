@@ -133,6 +133,12 @@ void flush_output() {
                     errno != 0 ? std::strerror(errno) : "what was printed before did not arrive");
 }
 
+void close_output() {
+    flush_output();
+    if (::close(STDOUT_FILENO) != 0 && errno != EBADF)
+        throw UserError("writing to standard output failed: {}", std::strerror(errno));
+}
+
 std::string bold(const std::string& text) {
     return use_color() ? fmt::format(fmt::emphasis::bold, "{}", text) : text;
 }

@@ -48,6 +48,8 @@ void say(fmt::format_string<T...> text, T&&... values) {
 void redraw_line(const std::string& text);
 // Hands what was printed to standard output on. UserError where it, or anything before, was lost.
 void flush_output();
+// The same at the end, where a file on a network may be refused. Nothing is printed any more.
+void close_output();
 
 std::string bold(const std::string& text);
 std::string dim(const std::string& text);

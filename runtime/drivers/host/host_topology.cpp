@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <memory>
 
+#include <cerrno>
+#include <system_error>
+
 #include <hwloc.h>
 
 #include "runtime/base/errors.h"
@@ -18,9 +21,13 @@ using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
 Topology load() {
     hwloc_topology_t raw = nullptr;
-    CLEAVE_CHECK(hwloc_topology_init(&raw) == 0) << "hwloc_topology_init";
+    const auto refuse = [] {
+        throw UserError("hwloc cannot say what this host has: {}",
+                        std::error_code(errno, std::generic_category()).message());
+    };
+    if (hwloc_topology_init(&raw) != 0) refuse();
     Topology topology(raw);
-    CLEAVE_CHECK(hwloc_topology_load(raw) == 0) << "hwloc_topology_load";
+    if (hwloc_topology_load(raw) != 0) refuse();
     return topology;
 }
 

@@ -91,6 +91,11 @@ TEST_CASE("a folder that others may write is no cache, and the reason is told", 
     REQUIRE(::chmod(folder.path().c_str(), 01777) == 0);  // its own entries alone
     CHECK(ObjectCache(kernels.string()).find("key", "k"));
     if (::geteuid() != 0) return;
+    // But its owner may rename everything.
+    REQUIRE(::chown(folder.path().c_str(), 65534, 65534) == 0);
+    CHECK_THAT(why_not_cached(kernels.string()), Catch::StartsWith(folder.path().string()));
+    REQUIRE(::chown(folder.path().c_str(), 0, 0) == 0);
+    CHECK(why_not_cached(kernels.string()) == "");
     REQUIRE(::chown(kernels.c_str(), 65534, 65534) == 0);
     const ObjectCache theirs(kernels.string());
     CHECK_THAT(why_not_cached(kernels.string()), Catch::Contains("another user's"));
@@ -141,6 +146,18 @@ TEST_CASE("an entry that others may have written, or that is no regular file, is
     SECTION("a device without an end") { fs::create_symlink("/dev/zero", entry); }
     CHECK_FALSE(is_found());
     CHECK(cache.find("kept", "k"));
+    // What has its place is none of the cache's: the next kernel takes it.
+    cache.store("key", small_kernel());
+    CHECK(is_found());
+    CHECK(cache.find("kept", "k"));
+}
+
+TEST_CASE("a limit that is no file is replaced, and waits for nobody", "[codegen]") {
+    const test::TemporaryFolder folder;
+    cache_contents(folder.path().string());
+    REQUIRE(::mkfifo((folder.path() / "limit").c_str(), 0600) == 0);
+    CHECK(limit_cache(1000, folder.path().string()).limit == 1000);
+    CHECK(cache_contents(folder.path().string()).limit == 1000);
 }
 
 // A copy from nowhere is undefined even of no bytes: the sanitizers see it fail.

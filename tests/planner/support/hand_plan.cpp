@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/planner/support/hand_plan.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 
+#include "planner/cost/peer_exchange.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/rounding.h"
 
@@ -31,6 +33,7 @@ private:
     using Held = std::map<DeviceId, PlacedId>;
 
     BufferId buffer(DeviceId device, BufferRole role, int64_t size);
+    void departures();
     WeightShardId weight(DeviceId device, WeightId id, Range rows, Range columns);
     RopeShardId rope(DeviceId device);
     KvSlabId slab(DeviceId device, ValueId state, Range heads);
@@ -363,6 +366,19 @@ void HandPlanner::tiles() {
         }
 }
 
+// Where what a device sends at once leaves from.
+void HandPlanner::departures() {
+    std::map<DeviceId, int64_t> most;
+    for (const Phase* phase : {&plan_.prefill, &plan_.decode})
+        for (const Step& step : phase->steps)
+            for (const PlacedId id : sent_values(step)) {
+                const PlacedValue& sent = phase->values[id.index()];
+                int64_t& bytes = most[sent.device];
+                bytes = std::max(bytes, plan_.buffer(sent.buffer).size);
+            }
+    for (const auto& [device, bytes] : most) buffer(device, BufferRole::kExchange, bytes);
+}
+
 void HandPlanner::account() {
     for (size_t i = 0; i < plan_.machine.devices.size(); ++i) {
         DeviceId d(i);
@@ -383,6 +399,7 @@ Plan HandPlanner::run() {
     const BatchBuffer table = block_table(plan_.workload);
     for (size_t i = 0; i < plan_.machine.devices.size(); ++i)
         if (has_kv(plan_, DeviceId(i))) buffer(DeviceId(i), table.role, table.bytes());
+    departures();
     tiles();
     account();
     plan_.prediction = {.prefill_ns = 2'000'000,

@@ -57,6 +57,29 @@ std::vector<Mutation> placed_number_mutations() {
     };
 }
 
+// What an exchange leaves from is there, and large enough.
+bool change_departures(Plan& p, bool by_peers, void (*change)(Buffer&)) {
+    for (Buffer& b : p.buffers)
+        if (b.role == (by_peers ? BufferRole::kPeerPayloads : BufferRole::kExchange))
+            return change(b), true;
+    return false;
+}
+
+std::vector<Mutation> departure_mutations() {
+    const auto smaller = [](Buffer& b) { b.size /= 8; };
+    const auto other = [](Buffer& b) { b.role = BufferRole::kArrivals; };
+    return {
+        {"what goes through the host has an eighth of its room", "exchange-departures",
+         [=](Plan& p) { return change_departures(p, false, smaller); }},
+        {"what goes through the host has another's room", "exchange-departures",
+         [=](Plan& p) { return change_departures(p, false, other); }},
+        {"what peers read has an eighth of its room", "exchange-departures",
+         [=](Plan& p) { return change_departures(p, true, smaller); }},
+        {"what peers read has another's room", "exchange-departures",
+         [=](Plan& p) { return change_departures(p, true, other); }},
+    };
+}
+
 std::vector<Mutation> step_number_mutations() {
     return {
         {"a step takes 2^63 - 1 ns", "index",
@@ -147,8 +170,8 @@ std::vector<Mutation> stored_weight_mutations() {
 }  // namespace
 
 std::vector<Mutation> number_mutations() {
-    return joined({placed_number_mutations(), step_number_mutations(), graph_number_mutations(),
-                   stored_weight_mutations()});
+    return joined({placed_number_mutations(), departure_mutations(), step_number_mutations(),
+                   graph_number_mutations(), stored_weight_mutations()});
 }
 
 }  // namespace cleave::test

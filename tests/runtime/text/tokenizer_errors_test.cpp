@@ -154,6 +154,16 @@ TEST_CASE("replacements of a tokenizer that grow without end are stopped", "[run
     const auto normalize = cleave::runtime::read_normalizer({all, "t.json", "normalizer"});
     std::string text = "n";
     CHECK(contains(user_error([&] { normalize(text); }), "make more than 67108864 bytes"));
+    // Nor do two steps that each stay below that: of 200 bytes there are a megabyte at most.
+    json two = json::array();
+    for (const auto& [from, size] : {std::pair{"a", 3000}, {"b", 99}})
+        two.push_back({{"type", "Replace"},
+                       {"pattern", {{"String", from}}},
+                       {"content", std::string(static_cast<size_t>(size), 'b')}});
+    const auto twice = cleave::runtime::read_normalizer(
+        {{{"type", "Sequence"}, {"normalizers", two}}, "t.json", "normalizer"});
+    text = std::string(200, 'a');
+    CHECK(contains(user_error([&] { twice(text); }), "make more than 1061376 bytes"));
     const auto decoder = cleave::runtime::read_token_decoder({all, "t.json", "decoder"});
     CHECK(contains(user_error([&] { decoder.bytes_of("n", false); }), "more than 65536 bytes"));
 }

@@ -2,12 +2,11 @@
 #include "planner/export/model/onnx/onnx.h"
 
 #include <filesystem>
-#include <memory>
 #include <set>
 
 #include "planner/export/model/onnx/annotate.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/mapped_file.h"
+#include "runtime/base/json_file.h"
 
 namespace cleave::planner {
 namespace {
@@ -66,11 +65,11 @@ ExportResult export_onnx(const Plan& plan) {
             result.not_expressed.push_back(name + " is absent, and is not beside the new file.");
             continue;
         }
-        auto bytes = std::make_shared<MappedFile>(source.string());
-        result.files.push_back({name, {}, [bytes](std::ostream& stream) {
-                                    stream.write(
-                                        reinterpret_cast<const char*>(bytes->bytes().data()),
-                                        static_cast<std::streamsize>(bytes->bytes().size()));
+        int64_t size = -1;
+        for (const importer::SourceFile& file : plan.graph.files)
+            if (fs::path(file.path) == source) size = static_cast<int64_t>(file.size);
+        result.files.push_back({name, {}, [source, size](std::ostream& stream) {
+                                    copy_regular_file(source, stream, size);
                                 }});
     }
     result.commands = {{"cleave", "check", path.filename().string()}};
