@@ -7,9 +7,11 @@
 //   CLEAVE_FAIL_COUNT=FILE      at the end FILE has how many calls of KIND there were
 // "site" is memory, too, but of calls that come from one place (the same kSiteDepth callers) the
 // first alone counts: so each place fails once, where each call would take days.
-// Calls that the C library makes of its own functions do not come here; what is written to standard
-// error never fails. Memory inside LLVM never fails, because LLVM would end the process; "compile"
-// is its answer that a kernel does not compile or link.
+// "close" is of regular files, "folder" makes or lists one, "state" asks whether a file is there
+// and what it is. Calls that the C library makes of its own functions do not come here; what is
+// written to standard error never fails. Memory inside LLVM never fails, because LLVM would end the
+// process; "compile" is its answer that a kernel does not compile or link.
+#include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -66,11 +68,15 @@ enum class Kind {
     kReceive,
     kSend,
     kShrink,
-    kSite
+    kSite,
+    kClose,
+    kFolder,
+    kState
 };
 constexpr const char* kNames[] = {"",       "memory", "open",    "read",    "write",   "rename",
                                   "map",    "thread", "process", "library", "compile", "socket",
-                                  "accept", "wait",   "receive", "send",    "shrink",  "site"};
+                                  "accept", "wait",   "receive", "send",    "shrink",  "site",
+                                  "close",  "folder", "state"};
 
 Kind failing = Kind::kNone;
 long failing_call = 0;
@@ -388,6 +394,60 @@ int renameat(int folder, const char* from, int other, const char* to) {
 int linkat(int folder, const char* from, int other, const char* to, int flags) {
     static auto* const kReal = next<int(int, const char*, int, const char*, int)>("linkat");
     return fails(Kind::kRename) ? refused(EIO, -1) : kReal(folder, from, other, to, flags);
+}
+
+int renameat2(int folder, const char* from, int other, const char* to, unsigned flags) {
+    using Call = int(int, const char*, int, const char*, unsigned);
+    static auto* const kReal = next<Call>("renameat2");
+    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(folder, from, other, to, flags);
+}
+int link(const char* from, const char* to) {
+    static auto* const kReal = next<int(const char*, const char*)>("link");
+    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(from, to);
+}
+
+int close(int file) {
+    static auto* const kReal = next<int(int)>("close");
+    static auto* const kState = next<int(int, struct stat*)>("fstat");
+    struct stat status = {};
+    const bool regular =
+        failing == Kind::kClose && kState(file, &status) == 0 && S_ISREG(status.st_mode);
+    const int result = kReal(file);
+    return regular && fails(Kind::kClose) ? refused(EIO, -1) : result;
+}
+
+int mkdir(const char* path, mode_t mode) {
+    static auto* const kReal = next<int(const char*, mode_t)>("mkdir");
+    return fails(Kind::kFolder) ? refused(EACCES, -1) : kReal(path, mode);
+}
+DIR* opendir(const char* path) {
+    static auto* const kReal = next<DIR*(const char*)>("opendir");
+    return fails(Kind::kFolder) ? refused<DIR*>(EACCES, nullptr) : kReal(path);
+}
+DIR* fdopendir(int file) {
+    static auto* const kReal = next<DIR*(int)>("fdopendir");
+    return fails(Kind::kFolder) ? refused<DIR*>(ENOMEM, nullptr) : kReal(file);
+}
+
+int stat(const char* path, struct stat* status) {
+    static auto* const kReal = next<int(const char*, struct stat*)>("stat");
+    return fails(Kind::kState) ? refused(EIO, -1) : kReal(path, status);
+}
+int lstat(const char* path, struct stat* status) {
+    static auto* const kReal = next<int(const char*, struct stat*)>("lstat");
+    return fails(Kind::kState) ? refused(EIO, -1) : kReal(path, status);
+}
+int fstat(int file, struct stat* status) {
+    static auto* const kReal = next<int(int, struct stat*)>("fstat");
+    return fails(Kind::kState) ? refused(EIO, -1) : kReal(file, status);
+}
+int fstatat(int folder, const char* path, struct stat* status, int flags) {
+    static auto* const kReal = next<int(int, const char*, struct stat*, int)>("fstatat");
+    return fails(Kind::kState) ? refused(EIO, -1) : kReal(folder, path, status, flags);
+}
+int access(const char* path, int mode) {
+    static auto* const kReal = next<int(const char*, int)>("access");
+    return fails(Kind::kState) ? refused(EIO, -1) : kReal(path, mode);
 }
 
 void* mmap(void* at, size_t size, int protection, int flags, int file, off_t offset) {

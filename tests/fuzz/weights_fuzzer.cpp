@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GGUF file: its model, some of its numbers, its tokenizer; or else a .safetensors file beside
-// the config.json of a small Llama.
+// A GGUF file: its model, some of its numbers, its tokenizer; or the index of a folder's
+// .safetensors files; or else such a file, beside the config.json of a small Llama.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -46,11 +46,20 @@ void read_gguf_file(const std::filesystem::path& path) {
     fuzz::try_to([&] { runtime::load_generation_config(path); });
 }
 
+// Beside a file without tensors.
+void read_index(std::string_view bytes) {
+    fuzz::write_file(std::string("\2\0\0\0\0\0\0\0{}", 10), "model-00001-of-00001.safetensors");
+    const std::filesystem::path path = fuzz::write_file(bytes, "model.safetensors.index.json");
+    fuzz::try_to([&] { models::import_folder(path.parent_path().string()); });
+    std::filesystem::remove(path);
+}
+
 }  // namespace
 
 void cleave::fuzz::run_input(std::string_view bytes) {
     if (bytes.starts_with("GGUF")) return read_gguf_file(write_file(bytes, "model.gguf"));
     write_file(kConfig, "config.json");
+    if (bytes.starts_with("{")) return read_index(bytes);
     const std::filesystem::path path = write_file(bytes, "model.safetensors");
     read_numbers(models::import_folder(path.parent_path().string()));
 }

@@ -3,6 +3,7 @@
 // from files, seeds, widths, completion, a man page.
 #include <fstream>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -205,6 +206,37 @@ TEST_CASE("prompts come from files and from standard input", "[tools]") {
     const Json batch =
         Json::parse(written({"--prompt-file", file, "--prompt-file", file, "-n", "4", "--json"}));
     CHECK(batch["sequences"].size() == 2);
+}
+
+TEST_CASE("without /proc, by which a file without a name gets one, an output is whole all the same",
+          "[tools]") {
+    if (run_program({"unshare", "-m", "mount", "-t", "tmpfs", "none", "/proc"}).exit_code != 0)
+        CLEAVE_SKIP("no /proc of its own for a process here (unshare -m, mount)");
+    const TemporaryFolder folder;
+    const std::string dir = folder.path().string();
+    const auto without_proc = [&](const std::string& words) {
+        return shell("unshare -m sh -c \"mount -t tmpfs none /proc; cd '" + dir + "'; '" +
+                     CLEAVE_BINARY + "' " + words + "\"");
+    };
+    const auto names = [&] {
+        std::set<std::string> all;
+        for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+            all.insert(entry.path().filename());
+        return all;
+    };
+    CHECK(without_proc("plan stories-260k --devices sim:h100 -o a.plan").exit_code == 0);
+    CHECK(names() == std::set<std::string>{"a.plan"});
+    // A link of that name is replaced; nothing is left where the writing fails.
+    std::ofstream(folder.path() / "victim") << "mine";
+    std::filesystem::create_symlink("victim", folder.path() / "b.plan");
+    CHECK(without_proc("plan stories-260k --devices sim:h100 -o b.plan").exit_code == 0);
+    CHECK(read_file(folder.path() / "victim") == "mine");
+    CHECK(read_file(folder.path() / "b.plan") == read_file(folder.path() / "a.plan"));
+    const CommandResult full =
+        shell("ulimit -f 1; unshare -m sh -c \"mount -t tmpfs none /proc; cd '" + dir + "'; '" +
+              CLEAVE_BINARY + "' plan stories-260k --devices sim:h100 -o c.plan\"");
+    CHECK(full.exit_code == 1);
+    CHECK(names() == std::set<std::string>{"a.plan", "b.plan", "victim"});
 }
 
 TEST_CASE("drawn tokens have a new seed each time, and the seed that is told gives them again",

@@ -169,7 +169,8 @@ void check_every_command(const Words& all, const Words& with_llvm, int64_t most)
 }
 
 void check_every_command(int64_t most) {
-    const Words all{"memory", "open", "read", "write", "rename", "map", "thread", "process"};
+    const Words all{"memory", "open",   "read",    "write", "rename",
+                    "map",    "thread", "process", "close", "folder"};
     Words with_llvm = all;
     with_llvm.insert(with_llvm.end(), {"library", "compile"});
     check_every_command(all, with_llvm, most);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers that no plan comes near, each of which some rule adds or multiplies: they are refused
 // before any rule does.
+#include <algorithm>
 #include <climits>
 
 #include "tests/planner/support/mutations.h"
@@ -59,6 +60,15 @@ std::vector<Mutation> placed_number_mutations() {
 
 // What an exchange leaves from is there, and large enough.
 bool change_departures(Plan& p, bool by_peers, void (*change)(Buffer&)) {
+    const auto path = [](const Step& step) {
+        const Transfer* t = step.transfer();
+        const Collective* c = step.collective();
+        return t ? t->path : c ? c->path : Path::kVendor;
+    };
+    const bool is_used = std::ranges::any_of(p.decode.steps, [&](const Step& step) {
+        return path(step) != Path::kVendor && (path(step) == Path::kPeer) == by_peers;
+    });
+    if (!is_used) return false;
     for (Buffer& b : p.buffers)
         if (b.role == (by_peers ? BufferRole::kPeerPayloads : BufferRole::kExchange))
             return change(b), true;
@@ -66,14 +76,14 @@ bool change_departures(Plan& p, bool by_peers, void (*change)(Buffer&)) {
 }
 
 std::vector<Mutation> departure_mutations() {
-    const auto smaller = [](Buffer& b) { b.size /= 8; };
+    const auto smaller = [](Buffer& b) { b.size = 16; };
     const auto other = [](Buffer& b) { b.role = BufferRole::kArrivals; };
     return {
-        {"what goes through the host has an eighth of its room", "exchange-departures",
+        {"what goes through the host has room for 16 bytes", "exchange-departures",
          [=](Plan& p) { return change_departures(p, false, smaller); }},
         {"what goes through the host has another's room", "exchange-departures",
          [=](Plan& p) { return change_departures(p, false, other); }},
-        {"what peers read has an eighth of its room", "exchange-departures",
+        {"what peers read has room for 16 bytes", "exchange-departures",
          [=](Plan& p) { return change_departures(p, true, smaller); }},
         {"what peers read has another's room", "exchange-departures",
          [=](Plan& p) { return change_departures(p, true, other); }},

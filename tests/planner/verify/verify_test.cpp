@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <set>
+#include <tuple>
 
 #include "models/llama_graph.h"
 #include "planner/machine/build_machine.h"
@@ -44,6 +46,35 @@ TEST_CASE("plans of the planner are sound", "[planner]") {
     CHECK(violations(made_plan("stories-260k", "host[0-4]", 1, 5)) == "");
     CHECK(violations(made_plan("tinyllama-1.1b", "host[0-5]", 3, 2, DType::kBF16)) == "");
     CHECK(violations(made_plan("llama-3-8b", "sim:h100[0-7]", 8, 1, DType::kBF16)) == "");
+}
+
+TEST_CASE("a buffer of another role than its own is no sound plan", "[planner]") {
+    using planner::BufferRole;
+    for (const auto& [devices, tp, pp] : {std::tuple{"host[0-1]", 2, 1},
+                                          {"host[0-3]", 2, 2},
+                                          {"sim:h100[0-1]", 2, 1},
+                                          {"sim:h100[0]@a,sim:h100[0]@b", 2, 1},
+                                          {"simt:sm_90a[0-1]", 2, 1}}) {
+        planner::Plan plan = made_plan("stories-260k", devices, tp, pp);
+        std::set<std::pair<planner::DeviceId, BufferRole>> seen;
+        for (planner::Buffer& buffer : plan.buffers) {
+            const BufferRole own = buffer.role;
+            // A plan may go without tokens that are chosen on the device.
+            if (own == BufferRole::kChosenTokens || !seen.emplace(buffer.device, own).second)
+                continue;
+            for (auto role = BufferRole::kConstant; role <= BufferRole::kArrivals;
+                 role = static_cast<BufferRole>(static_cast<int>(role) + 1)) {
+                if (role == own) continue;
+                buffer.role = role;
+                INFO(devices << ": " << buffer_role_name(own) << " becomes "
+                             << buffer_role_name(role));
+                CHECK(violations(plan) != "");
+            }
+            buffer.role = own;
+        }
+        CHECK(seen.size() > 10);
+        CHECK(violations(plan) == "");
+    }
 }
 
 TEST_CASE("random sound plans are accepted", "[planner]") {
