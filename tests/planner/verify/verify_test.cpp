@@ -52,7 +52,7 @@ TEST_CASE("a buffer of another role than its own is no sound plan", "[planner]")
     using planner::BufferRole;
     for (const auto& [devices, tp, pp] : {std::tuple{"host[0-1]", 2, 1},
                                           {"host[0-3]", 2, 2},
-                                          {"sim:h100[0-1]", 2, 1},
+                                          {"sim:rtx4090[0-1]", 2, 1},
                                           {"sim:h100[0]@a,sim:h100[0]@b", 2, 1},
                                           {"simt:sm_90a[0-1]", 2, 1}}) {
         planner::Plan plan = made_plan("stories-260k", devices, tp, pp);
