@@ -82,7 +82,7 @@ constexpr std::array kExchanges{
     BasisRow{"network_estimated", "an estimate of a network whose sums nobody published, not run",
              0, 0, "", ""},
     BasisRow{"network_measured", "the network's latency and bandwidth, measured between the hosts",
-             0.0, 12.0, "", "tools/bench hosts: a token on two hosts, tp 2 and pp 2, to 10 ms"},
+             4.1, 12.6, "", "tests/reports/hosts_2026-11-28.md: a token on two ranks, to 10 ms"},
     BasisRow{"network_stated", "the network's stated latency and bandwidth", 0, 0, "", ""},
 };
 

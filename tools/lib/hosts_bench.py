@@ -115,7 +115,8 @@ def main():
         if "tokens" in flags.rows:
             print(f"{flags.shape}, two ranks of one core, 1 Gb/s; of rounds in which the host's own speed stayed within 5 %")
             print("delay one way   split predicted ms  measured ms  predicted / measured, all rounds", flush=True)
-        # One host says what of an error is the kernels'. One sequence keeps one stage busy at a time, and all shards.
+        # One host says what of an error is the kernels'. One sequence keeps one stage busy at a
+        # time, and all shards.
         for split, cores in (("none", 1), ("pp 2", 1), ("tp 2", 2)) if "tokens" in flags.rows else ():
             speed = measure(cores)
             for delay in (0, 200, 2000, 10000) if split != "none" else (None,):
