@@ -12,7 +12,7 @@ namespace cleave {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kMostOpen = 256;
+constexpr size_t kMostOpen = 64;
 
 [[noreturn]] void refuse(const fs::path& path, std::error_code error) {
     throw UserError("{}: cannot write there: {}; name a folder that can be made or written",
@@ -47,7 +47,7 @@ void FileSet::add(const fs::path& path, const std::function<void(std::ostream&)>
     auto file = std::make_unique<AtomicFile>(path);
     if (file->error()) refuse(path, file->error());
     write(file->stream());
-    // A file without a name is open until the end; a process has 1,024 at least.
+    // A file without a name is open until the end, and a process has not many.
     if (std::error_code error = files_.size() < kMostOpen ? file->finish() : file->close())
         refuse(path, error);
     files_.emplace_back(path, std::move(file));

@@ -64,7 +64,7 @@ TEST_CASE("a set that is not committed leaves no file and no folder", "[base]") 
 
 TEST_CASE("where one file of a set cannot appear none does, and what was there stays", "[base]") {
     const test::TemporaryFolder folder;
-    const fs::path in = folder.path();
+    const fs::path& in = folder.path();
     std::ofstream(in / "old") << "before";
     std::ofstream(in / "weights") << "w";
     fs::create_symlink("weights", in / "link");

@@ -297,7 +297,7 @@ std::filesystem::path calibration_folder() {
 
 // What one process measured is of its host too where that is a rank of a run.
 std::string kept_calibration() {
-    const std::string own = calibration_path();
+    std::string own = calibration_path();
     if (own.empty() || std::filesystem::exists(own)) return own;
     return (calibration_folder() / "host.json").string();
 }

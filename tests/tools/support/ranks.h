@@ -26,18 +26,9 @@ inline std::string no_mpi() {
 inline std::vector<std::string> mpirun(int ranks) {
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    return {"timeout",
-            "600",
-            CLEAVE_SOURCE_DIR "/tools/mpirun",
-            "--oversubscribe",
-            "--mca",
-            "pml",
-            "ob1",
-            "--mca",
-            "btl",
-            "tcp,self",
-            "-np",
-            std::to_string(ranks)};
+    const std::string launcher = std::string(CLEAVE_SOURCE_DIR) + "/tools/mpirun";
+    return {"timeout", "600",   launcher, "--oversubscribe", "--mca", "pml",
+            "ob1",     "--mca", "btl",    "tcp,self",        "-np",   std::to_string(ranks)};
 }
 
 }  // namespace cleave::test
