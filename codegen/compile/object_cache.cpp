@@ -251,8 +251,9 @@ CacheContents look_through(const fs::path& path, int folder) {
     CacheContents all{path, limit_of(folder), {}};
     const SystemTime yesterday = std::chrono::system_clock::now() - std::chrono::hours(24);
     // (A directory_iterator ends the process where memory fails.)
-    const std::unique_ptr<DIR, int (*)(DIR*)> listed(
-        ::fdopendir(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ::closedir);
+    Descriptor own(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const std::unique_ptr<DIR, int (*)(DIR*)> listed(::fdopendir(own.get()), ::closedir);
+    if (listed) own.release();
     for (const dirent* at = nullptr; listed && (at = ::readdir(listed.get())) != nullptr;) {
         const std::string name = at->d_name;
         struct stat status{};
