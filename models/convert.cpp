@@ -107,12 +107,8 @@ public:
         for (const std::string& name : weights) put(name, false);
         for (const char* name : kCompanions) {
             std::error_code error;
-            const fs::file_status status = fs::status(from_ / name, error);
-            if (status.type() == fs::file_type::not_found) continue;
-            if (!fs::status_known(status))
-                throw UserError("{}: cannot be read: {}; check the path and its permissions",
-                                (from_ / name).string(), error.message());
-            put(name, true);
+            // One that cannot be looked at is refused where it is read.
+            if (fs::status(from_ / name, error).type() != fs::file_type::not_found) put(name, true);
         }
     }
 
@@ -130,7 +126,7 @@ private:
         if (copy || copy_)
             files_.add(target, [&](std::ostream& to) { copy_regular_file(source, to); });
         else
-            files_.link(target, fs::canonical(source, error));
+            files_.link(target, fs::canonical(source, error), "copy it instead ($copy)");
     }
 
     fs::path from_, to_;

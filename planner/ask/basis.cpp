@@ -320,7 +320,7 @@ Grounds grounds_of(const Plan& plan) {
     for (const Plan* make : makes_of(plan)) {
         if (const int64_t nodes = nodes_used(*make); nodes > grounds.nodes) {
             grounds.nodes = nodes;
-            grounds.fabric = make->machine.network_measured ? kMeasured : make->machine.fabric;
+            grounds.fabric = network_name(make->machine);
         }
         for (Basis& basis :
              bases_of(*make, [](std::string_view text) { return std::string(text); }))

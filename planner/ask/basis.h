@@ -40,9 +40,9 @@ std::string basis_json(const Plan& plan, Speller spell = nullptr);
 
 // What the figures of a plan rest on, where many plans are told together.
 struct Grounds {
-    std::string
-        fabric;         // between its nodes, or kMeasured; empty: a network without a name, or none
-    int64_t nodes = 1;  // of the replica that has most
+    // Between its nodes (network_name); empty: a network without a name, or one node.
+    std::string fabric;
+    int64_t nodes = 1;           // of the replica that has most
     std::vector<Basis> classes;  // each once, without devices; fixes as `$names`
 };
 Grounds grounds_of(const Plan& plan);

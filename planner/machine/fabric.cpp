@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "planner/machine/machine.h"
+
 namespace cleave::planner {
 
 const Fabric* find_fabric(std::string_view name) {
@@ -16,6 +18,10 @@ std::string fabric_names() {
     for (const Fabric& fabric : kFabrics)
         names += (names.empty() ? "" : ", ") + std::string(fabric.name);
     return names;
+}
+
+std::string_view network_name(const Machine& machine) {
+    return machine.network_measured ? kMeasured : machine.fabric;
 }
 
 std::string network_text(std::string_view name, int64_t least_nodes, int64_t most_nodes) {

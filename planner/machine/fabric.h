@@ -11,6 +11,8 @@
 
 namespace cleave::planner {
 
+struct Machine;
+
 struct Fabric {
     std::string_view name;  // "ib400"
     std::string_view words;
@@ -58,6 +60,8 @@ std::string fabric_names();  // "ib400, ib200, ..."
 // One node: of a plan inside it, beside others that are not. `kMeasured`: the links' figures were
 // measured.
 inline constexpr std::string_view kMeasured = "measured";
+// The fabric of a machine, or kMeasured.
+std::string_view network_name(const Machine& machine);
 std::string network_text(std::string_view name, int64_t least_nodes, int64_t most_nodes);
 
 }  // namespace cleave::planner

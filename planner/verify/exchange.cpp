@@ -151,9 +151,7 @@ void PhaseWalk::check_gather_room(const Collective& c) {
         int64_t needed = 0;
         for (PlacedId id : c.contributions)
             if (const PlacedValue& p = placed(id); p.device != member)
-                needed = sum(
-                    needed,
-                    product({rows, bytes_of(placed_dtype(plan_, p.value), columns_of(p).size())}));
+                needed = sum(needed, payload_bytes(p, false));
         const BufferId exchange = find_buffer(plan_, member, BufferRole::kExchange);
         const int64_t room = exchange.valid() ? plan_.buffer(exchange).size : 0;
         if (room < needed)

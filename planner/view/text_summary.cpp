@@ -208,9 +208,7 @@ void add_network(const Plan& plan, Lines& lines) {
     if (grounds.nodes > 1)
         lines.push_back({"network", network_text(grounds)});
     else if (hosts.size() > 1 && !plan.why.runners_up.empty())
-        lines.push_back(
-            {"network",
-             network_text(plan.machine.network_measured ? kMeasured : plan.machine.fabric, 1, 1)});
+        lines.push_back({"network", network_text(network_name(plan.machine), 1, 1)});
 }
 
 // How far figures over PCIe depend on what nobody said.

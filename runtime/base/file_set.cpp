@@ -53,16 +53,18 @@ void FileSet::add(const fs::path& path, const std::function<void(std::ostream&)>
     files_.emplace_back(path, std::move(file));
 }
 
-void FileSet::link(const fs::path& path, const fs::path& to) { links_.push_back({path, to}); }
+void FileSet::link(const fs::path& path, const fs::path& to, const std::string& fix) {
+    links_.push_back({path, to, fix});
+}
 
 void FileSet::commit() {
     for (auto& [path, file] : files_)
         if (std::error_code error = file->close()) refuse(path, error);
     for (Link& link : links_) {
         if (::link(link.to.c_str(), link.path.c_str()) != 0)
-            throw UserError("{}: it cannot be hard-linked from {}: {}; copy it instead ($copy)",
-                            link.path.string(), link.to.string(),
-                            std::error_code(errno, std::generic_category()).message());
+            throw UserError("{}: it cannot be hard-linked from {}: {}; {}", link.path.string(),
+                            link.to.string(),
+                            std::error_code(errno, std::generic_category()).message(), link.fix);
         link.is_made = true;
     }
     for (auto& [path, file] : files_)

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,14 +29,16 @@ public:
     void make_folder(const std::filesystem::path& folder);
     // Writes all of a file, which is not seen before `commit`. Its folder is there.
     void add(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
-    // A link to a file, by its name in the same file system, which appears with the rest.
-    void link(const std::filesystem::path& path, const std::filesystem::path& to);
+    // A hard link to a file, which appears with the rest. `fix`: what to do where it cannot be.
+    void link(const std::filesystem::path& path, const std::filesystem::path& to,
+              const std::string& fix);
     // In the order in which they were added.
     void commit();
 
 private:
     struct Link {
         std::filesystem::path path, to;
+        std::string fix;
         bool is_made = false;
     };
 

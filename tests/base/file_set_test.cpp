@@ -74,7 +74,7 @@ TEST_CASE("where one file of a set cannot appear none does, and what was there s
         files.add(in / "new", [](std::ostream& to) { to << "1"; });
         files.add(in / "old", [](std::ostream& to) { to << "2"; });
         files.add(in / "link", [](std::ostream& to) { to << "3"; });
-        files.link(in / "hard", in / "weights");
+        files.link(in / "hard", in / "weights", "copy it");
         files.add(in / "taken", [](std::ostream& to) { to << "4"; });
         CHECK_THROWS_AS(files.commit(), UserError);
     }
@@ -86,7 +86,7 @@ TEST_CASE("where one file of a set cannot appear none does, and what was there s
     {
         FileSet files;
         files.add(in / "old", [](std::ostream& to) { to << "2"; });
-        files.link(in / "hard", in / "weights");
+        files.link(in / "hard", in / "weights", "copy it");
         files.commit();
     }
     CHECK(text_of(in / "old") == "2");

@@ -11,6 +11,44 @@ using Catch::Contains;
 
 namespace {
 
+// In front of both scripts: how mpirun, and then each rank of whose number there is a file, ends.
+constexpr const char* kAwait = R"script(
+await_mpirun() {
+    wait $mpirun
+    echo "mpirun: $?"
+}
+await_ranks() {
+    for pid in $(cat "$dir"/pid.*); do
+        for ((i = 0; i < 150; ++i)); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
+        ! kill -0 $pid 2>/dev/null || echo "stays: $pid"
+    done
+}
+)script";
+
+// What `script` prints of Cleave on two ranks, of which no process stays. It gets a folder, then
+// `given`, then what starts the ranks ($ranks_words has how many words) and the program.
+std::string ended_ranks(const char* script, const std::vector<std::string>& given,
+                        const std::vector<std::string>& cleave) {
+    const TemporaryFolder folder;
+    const std::vector<std::string> ranks = mpirun(2);
+    std::vector<std::string> command{"env",
+                                     "ranks_words=" + std::to_string(ranks.size()),
+                                     "bash",
+                                     "-c",
+                                     std::string(kAwait) + script,
+                                     "ranks",
+                                     folder.path().string()};
+    command.insert(command.end(), given.begin(), given.end());
+    command.insert(command.end(), ranks.begin(), ranks.end());
+    command.emplace_back(CLEAVE_BINARY);
+    command.insert(command.end(), cleave.begin(), cleave.end());
+    const CommandResult result = run_program(command);
+    INFO(result.output << result.error);
+    REQUIRE(result.exit_code == 0);
+    CHECK_THAT(result.output, !Contains("stays:"));
+    return result.output;
+}
+
 // DIR WHEN WHOM SIGNAL PROGRAM...: starts PROGRAM on two ranks, sends SIGNAL once the run is so
 // far, and says how all ended. Each rank's process has its number in DIR.
 constexpr const char* kScript = R"script(
@@ -28,12 +66,8 @@ until written "$dir/pid.0" 0 && written "$dir/pid.1" 0; do sleep 0.02; done
 [[ $when != prefill ]] || until written "$dir/out" 0; do sleep 0.02; done
 [[ $when != decode ]] || until written "$dir/out" 40; do sleep 0.02; done
 if [[ $whom == mpirun ]]; then kill -s "$signal" $mpirun; else kill -s "$signal" "$(cat "$dir/pid.$whom")"; fi
-wait $mpirun
-echo "mpirun: $?"
-for pid in $(cat "$dir"/pid.*); do
-    for ((i = 0; i < 150; ++i)); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
-    ! kill -0 $pid 2>/dev/null || echo "stays: $pid"
-done
+await_mpirun
+await_ranks
 cat "$dir/err"
 )script";
 
@@ -43,30 +77,11 @@ struct Ended {
 };
 
 Ended with_fault(const std::string& when, const std::string& whom, const std::string& signal) {
-    const TemporaryFolder folder;
-    std::vector<std::string> ranks = mpirun(2);
-    std::vector<std::string> command{"env",
-                                     "ranks_words=" + std::to_string(ranks.size()),
-                                     "bash",
-                                     "-c",
-                                     kScript,
-                                     "fault",
-                                     folder.path().string(),
-                                     when,
-                                     whom,
-                                     signal};
-    command.insert(command.end(), ranks.begin(), ranks.end());
-    for (const std::string& word :
-         {std::string(CLEAVE_BINARY), std::string("run"), bundled_model().string(),
-          std::string("--devices"), std::string("simt:sm_90a"), std::string("--pp"),
-          std::string("2"), std::string("--ignore-eos"), std::string("--max-new-tokens"),
-          std::string("400"), std::string("--prompt"), std::string("Once upon a time")})
-        command.push_back(word);
-    const CommandResult result = run_program(command);
-    INFO(result.output << result.error);
-    REQUIRE(result.exit_code == 0);
-    CHECK_THAT(result.output, !Contains("stays:"));
-    return {!Contains("mpirun: 0\n").match(result.output), result.output};
+    const std::string output =
+        ended_ranks(kScript, {when, whom, signal},
+                    {"run", bundled_model().string(), "--devices", "simt:sm_90a", "--pp", "2",
+                     "--ignore-eos", "--max-new-tokens", "400", "--prompt", "Once upon a time"});
+    return {!Contains("mpirun: 0\n").match(output), output};
 }
 
 }  // namespace
@@ -123,13 +138,9 @@ if [[ $busy == 1 ]]; then
     until [[ -s $dir/stream ]]; do sleep 0.02; done
 fi
 kill -s "$signal" "$(cat "$dir/pid.1")"
-wait $mpirun
-echo "mpirun: $?"
+await_mpirun
 [[ -z $client ]] || { wait $client; tail -n 2 "$dir/stream"; }
-for pid in $(cat "$dir"/pid.*); do
-    for ((i = 0; i < 150; ++i)); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
-    ! kill -0 $pid 2>/dev/null || echo "stays: $pid"
-done
+await_ranks
 cat "$dir/err.0"
 )script";
 
@@ -141,29 +152,13 @@ TEST_CASE("a server that loses a rank, idle or busy, ends with that rank's name,
     for (const auto& [signal, busy] :
          {std::pair{"KILL", false}, {"KILL", true}, {"STOP", false}, {"STOP", true}}) {
         INFO(signal << (busy ? ", busy" : ", idle"));
-        const TemporaryFolder folder;
-        const std::vector<std::string> ranks = mpirun(2);
-        std::vector<std::string> command{"env",
-                                         "ranks_words=" + std::to_string(ranks.size()),
-                                         "bash",
-                                         "-c",
-                                         kServer,
-                                         "server",
-                                         folder.path().string(),
-                                         busy ? "1" : "0",
-                                         signal};
-        command.insert(command.end(), ranks.begin(), ranks.end());
-        for (const std::string& word :
-             {std::string(CLEAVE_BINARY), std::string("serve"), bundled_model().string(),
-              std::string("--devices"), std::string("simt:sm_90a"), std::string("--pp"),
-              std::string("2"), std::string("--port"), std::string("0")})
-            command.push_back(word);
-        const CommandResult ended = run_program(command);
-        INFO(ended.output << ended.error);
-        REQUIRE(ended.exit_code == 0);
-        CHECK_THAT(ended.output, !Contains("mpirun: 0\n") && !Contains("stays:"));
-        CHECK_THAT(ended.output, Contains("cleave: rank 1 "));
-        if (busy) CHECK_THAT(ended.output, Contains("{\"error\":{\"message\":\"rank 1 "));
+        const std::string output = ended_ranks(kServer, {busy ? "1" : "0", signal},
+                                               {"serve", bundled_model().string(), "--devices",
+                                                "simt:sm_90a", "--pp", "2", "--port", "0"});
+        INFO(output);
+        CHECK_THAT(output, !Contains("mpirun: 0\n"));
+        CHECK_THAT(output, Contains("cleave: rank 1 "));
+        if (busy) CHECK_THAT(output, Contains("{\"error\":{\"message\":\"rank 1 "));
     }
 }
 

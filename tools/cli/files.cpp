@@ -4,14 +4,15 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <optional>
 #include <system_error>
-#include <vector>
+#include <utility>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "runtime/base/atomic_file.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::tools {
@@ -29,38 +30,39 @@ constexpr size_t kMostText = size_t{256} << 20;
 
 }  // namespace
 
-std::string read_standard_input() {
+namespace {
+
+// All that comes. Nothing, with errno, for an error; UserError of `whose` for a text without an
+// end.
+std::optional<std::string> read_all(const Descriptor& file, const std::string& whose) {
     std::string text;
-    std::vector<char> part(size_t{1} << 16);
-    for (;;) {
-        const ssize_t got = ::read(STDIN_FILENO, part.data(), part.size());
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) throw UserError("standard input cannot be read: {}", std::strerror(errno));
-        if (got == 0) return text;
-        text.append(part.data(), static_cast<size_t>(got));
+    while (const std::optional<std::string> part = read_bytes(file, size_t{1} << 16)) {
+        if (part->empty()) return text;
+        text += *part;
         if (text.size() > kMostText)
-            throw UserError("standard input: a text of more than {} bytes", kMostText);
+            throw UserError("{}: a text of more than {} bytes", whose, kMostText);
     }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::string read_standard_input() {
+    const Descriptor input(::dup(STDIN_FILENO));
+    std::optional<std::string> text = read_all(input, "standard input");
+    if (!text) throw UserError("standard input cannot be read: {}", std::strerror(errno));
+    return *std::move(text);
 }
 
 std::string read_text_file(const std::string& flag, const std::string& path) {
     std::error_code ignored;
     if (fs::is_directory(path, ignored))
         throw UserError("{} {}: this is a folder; name a text file in it", flag, path);
-    errno = 0;
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    std::vector<char> part(size_t{1} << 16);
-    for (size_t bytes = 0; file.read(part.data(), std::ssize(part)), file.gcount() > 0;) {
-        text.write(part.data(), file.gcount());
-        bytes += static_cast<size_t>(file.gcount());
-        if (bytes > kMostText)
-            throw UserError("{} {}: a text of more than {} bytes", flag, path, kMostText);
-    }
-    if (!file.is_open() || file.bad() || text.bad())
-        throw UserError("{} {}: cannot be read: {}", flag, path,
-                        errno != 0 ? std::strerror(errno) : "reading failed");
-    return std::move(text).str();
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::optional<std::string> text;
+    if (file) text = read_all(file, flag + " " + path);
+    if (!text) throw UserError("{} {}: cannot be read: {}", flag, path, std::strerror(errno));
+    return *std::move(text);
 }
 
 void check_writable(const std::string& flag, const std::string& path) {
