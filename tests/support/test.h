@@ -35,6 +35,16 @@ private:
     std::filesystem::path path_;
 };
 
+// So many drawn cases; under a sanitizer, which looks at each access of a case and takes ten times
+// as long, a tenth of them.
+constexpr int cases(int count) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return (count + 9) / 10;
+#else
+    return count;
+#endif
+}
+
 // Remembers that a test of this process was skipped.
 void note_skip();
 bool was_skipped();

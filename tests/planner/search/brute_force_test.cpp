@@ -242,7 +242,7 @@ struct Score {
 
 TEST_CASE("with enumeration, 1,000 small plans are the best of their space", "[planner]") {
     Drawer drawer(1);
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < cases(1000); ++i) {
         const Case c = small_case(drawer, i);
         INFO(name_of(c, i));
         const Plan plan = make_plan(c.graph, c.machine, c.workload, c.options);

@@ -14,7 +14,7 @@ using namespace planner;
 TEST_CASE("no plan scores less than the lower bound, whatever the objective and the shape forced",
           "[planner]") {
     Drawer drawer(5);
-    for (int i = 0; i < 600; ++i) {
+    for (int i = 0; i < cases(600); ++i) {
         models::Shape shape = drawer.model({.layers = 6,
                                             .kv_heads = 4,
                                             .queries_of_a_kv_head = 5,

@@ -57,7 +57,7 @@ TEST_CASE("1,000 random plans are sound, survive their file, fit the screen's wi
     Drawer drawer(1);
     const auto schema =
         nlohmann::json::parse(std::ifstream(source_root() / "tools/schema/plan.schema.json"));
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < cases(1000); ++i) {
         INFO("plan " << i);
         Plan plan = random_plan(drawer);  // verifies it, too
         std::string bytes = serialize_plan(plan);

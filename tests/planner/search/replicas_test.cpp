@@ -288,7 +288,7 @@ TEST_CASE("unequal stages must gain 3 % over a shape that is regular", "[planner
 
 TEST_CASE("more devices, users or limits that are looser never give fewer tokens", "[planner]") {
     Drawer drawer(51);
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < cases(200); ++i) {
         const Graph graph = models::build_llama_graph(
             drawer.model({.layers = 6, .kv_heads = 8, .head_dim_step = 16, .intermediate = 20'000}),
             DType::kF16);

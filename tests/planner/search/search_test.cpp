@@ -62,7 +62,7 @@ Plan plan_for(const Graph& graph, const std::string& devices, Workload workload 
 TEST_CASE("plans of random models on random machines are never worse than any of the simple rules",
           "[planner]") {
     test::Drawer drawer(7);
-    for (int i = 0; i < 150; ++i) {
+    for (int i = 0; i < test::cases(150); ++i) {
         Graph graph = models::build_llama_graph(drawer.model({}), DType::kF16);
         Machine machine = drawer.catalogue_machine(6);
         Workload workload;
@@ -199,7 +199,7 @@ TEST_CASE("where a plan has just room it is found, and a refusal always says wha
           "[planner]") {
     test::Drawer d(12);
     int found = 0;
-    constexpr int kTried = 150;
+    constexpr int kTried = test::cases(150);
     for (int i = 0; i < kTried; ++i) {
         INFO("plan " << i);
         const models::Shape shape = d.model({.layers = 4, .head_dims = 8, .vocab = 300});
