@@ -348,21 +348,22 @@ std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
 
 }  // namespace
 
-Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload& given,
+Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload& requested,
                const PlanOptions& options, const PassControl& control) {
     const Passes pass(control);
     std::optional<Graph> quantized;
     if (const std::string types = importer::types_to_requantize(given_graph);
-        !types.empty() && !given.dtype)
+        !types.empty() && !requested.dtype)
         throw UserError(
             "{} has weights of GGUF's types {}, which no kernel computes with as they are: say "
             "what they become ($dtype int8 is nearest, int4 smallest; bf16 expands them)",
             given_graph.name, types);
-    if (quantizes(given))
+    if (quantizes(requested))
         quantized = pass("quantize_weights",
-                         [&] { return importer::quantize_weights(given_graph, *given.dtype); });
+                         [&] { return importer::quantize_weights(given_graph, *requested.dtype); });
     const Graph& graph = quantized ? *quantized : given_graph;
-    const Analysis analysis = pass("analyse", [&] { return analyse(graph); });
+    const Workload given = settled_compute(graph, machine, requested);
+    const Analysis analysis = pass("analyse", [&] { return analyse(graph, given); });
     const Model model{given_graph, analysis};
     check_replicas(machine, given, options);
     const bool many = options.replicas != 1 || options.most_users || options.max_ttft_ns > 0 ||

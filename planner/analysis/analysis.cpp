@@ -3,8 +3,8 @@
 
 namespace cleave::planner {
 
-Analysis analyse(const Graph& graph) {
-    Analysis a{graph, assign_splits(graph), {}, {}, {}, {}};
+Analysis analyse(const Graph& graph, const Workload& workload) {
+    Analysis a{graph, assign_splits(graph, workload), {}, {}, {}, {}};
     a.groups = fuse(graph, a.splits);
     a.units = find_units(graph, a.splits, a.groups);
     a.last_group.assign(graph.values.size(), -1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: a Graph. Out: the Graph as the later passes read it: what each operator may split, operators
-// grouped into launches, the units that a pipeline may be cut between. Made once, shared by all
-// candidates, and never changed.
+// In: a Graph, and how products compute. Out: the Graph as the later passes read it: what each
+// operator may split, operators grouped into launches, the units that a pipeline may be cut
+// between. Made once, shared by all candidates, and never changed.
 #pragma once
 
 #include <vector>
@@ -20,8 +20,9 @@ struct Analysis {
     std::vector<int> made_by;     // by ValueId: the group that makes it, or -1
 };
 
-// Refers to `graph` as long as it lives: no temporary.
-Analysis analyse(const Graph& graph);
-Analysis analyse(const Graph&& graph) = delete;
+// Refers to `graph` as long as it lives: no temporary. Of the workload, which is settled
+// (planner/search/check_options.h), the types and the arithmetic of products count.
+Analysis analyse(const Graph& graph, const Workload& workload);
+Analysis analyse(const Graph&& graph, const Workload& workload) = delete;
 
 }  // namespace cleave::planner

@@ -319,9 +319,15 @@ std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits,
         for (ValueId v : graph.ops[i].inputs)
             last_use[v.index()] = std::max(last_use[v.index()], group_of[i]);
     }
+    // What a product gathers stays with it: it is no smaller than what the next cut moves.
+    const auto stays = [&](int group) {
+        return is_gathered(groups[group]) && groups[group].split.weight == WeightCut::kNone;
+    };
     for (size_t v = 0; v < graph.values.size(); ++v) {
-        bool movable = graph.values[v].kind != ValueKind::kKvState && splits.values[v].whole();
-        if (movable || made_by[v] < 0) continue;
+        if (made_by[v] < 0) continue;
+        const bool movable = graph.values[v].kind != ValueKind::kKvState &&
+                             splits.values[v].whole() && !stays(made_by[v]);
+        if (movable) continue;
         for (int g = made_by[v] + 1; g <= last_use[v]; ++g) ++crossing[g];
     }
     // A stage is a contiguous range of operators: everything before a cut has smaller ids than all

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "planner/analysis/storage.h"
 #include "planner/plan/foreign_op.h"
 #include "runtime/base/errors.h"
 
@@ -36,7 +37,7 @@ constexpr SplitRule kRules[] = {
     {OpKind::kScale,            Axis::kQueryHeads, WeightCut::kNone,     SplitEffect::kSplit},
     {OpKind::kScale,            Axis::kColumns,    WeightCut::kNone,     SplitEffect::kSplit},
     {OpKind::kScale,            Axis::kVocabulary, WeightCut::kNone,     SplitEffect::kSplit},
-    // What a product of integers reads, and makes where it is no sum: see Assignment::gathers_.
+    // What a product reads that rounds it, and makes where it is no sum: see Assignment::gathers_.
     {OpKind::kAttention,        Axis::kQueryHeads, WeightCut::kNone,     SplitEffect::kGathered},
     {OpKind::kGatedActivation,  Axis::kColumns,    WeightCut::kNone,     SplitEffect::kGathered},
     {OpKind::kLinear,           Axis::kColumns,    WeightCut::kRows,     SplitEffect::kGathered},
@@ -56,8 +57,8 @@ using Wish = std::optional<Split>;
 
 class Assignment {
 public:
-    explicit Assignment(const Graph& graph)
-        : graph_(graph), forced_whole_(graph.ops.size(), false) {}
+    Assignment(const Graph& graph, const Workload& workload)
+        : graph_(graph), workload_(workload), forced_whole_(graph.ops.size(), false) {}
 
     GraphSplits run() {
         // Each failed forward pass forces at least one more operator whole, so this ends.
@@ -135,7 +136,7 @@ private:
                 // needs it whole.
                 if (wish && !wish->whole())
                     ask_whole(op);
-                else if (is_of_integers(op))
+                else if (rounds_input(op))
                     gathers_[op.inputs[0].index()] = true;
                 return;
             case OpKind::kRmsNorm: {
@@ -254,21 +255,23 @@ private:
         return true;
     }
 
-    bool is_of_integers(const Op& op) const {
-        return graph_.weight(op.weights[0]).quantization.dynamic_activations;
+    // Sums in parts have other last bits, which roundings behind them make large.
+    bool rounds_input(const Op& op) const {
+        const Weight& weight = graph_.weight(op.weights[0]);
+        return weight.quantization.dynamic_activations || rounds_activations(weight, workload_);
     }
 
     bool grant_linear(const Op& op, const Split& in, OpSplit& split) {
         Wish wish = output_wish(op);
         if (!in.whole()) {
-            if (is_of_integers(op)) return false;
+            if (rounds_input(op)) return false;
             if (!allowed(op.kind, in.axis, WeightCut::kColumns, SplitEffect::kPartial))
                 return false;
             split = {in, WeightCut::kColumns, SplitEffect::kPartial};
             return true;
         }
         const int64_t features = graph_.weight(op.weights[0]).shape[0];
-        if (is_of_integers(op) && (!wish || wish->whole())) {
+        if (rounds_input(op) && (!wish || wish->whole())) {
             split = {{Axis::kColumns, features, 1, 1}, WeightCut::kRows, SplitEffect::kGathered};
             return true;
         }
@@ -311,11 +314,12 @@ private:
     }
 
     const Graph& graph_;
+    const Workload& workload_;
     std::vector<bool> forced_whole_;
     std::vector<Wish> wishes_;
-    // By value: a product of integers reads it. That rounds by the smallest and largest element of
-    // all of it (DynamicQuantizeLinear), so it is gathered where it was made in parts, and no sum
-    // over its columns is split.
+    // By value: a product reads it that rounds its input, by the smallest and largest element of
+    // all of it (DynamicQuantizeLinear) or in groups (ComputeMode::kFast). It is gathered where it
+    // was made in parts, and no sum over its columns is split.
     std::vector<bool> gathers_;
     std::vector<int64_t> kv_group_;  // by value: queries of one KV head, for KV states
     GraphSplits result_;
@@ -323,7 +327,9 @@ private:
 
 }  // namespace
 
-GraphSplits assign_splits(const Graph& graph) { return Assignment(graph).run(); }
+GraphSplits assign_splits(const Graph& graph, const Workload& workload) {
+    return Assignment(graph, workload).run();
+}
 
 int64_t last_dimension(const importer::Value& value) {
     return value.shape.empty() || !value.shape.back().is_static() ? 0 : value.shape.back().value;

@@ -57,7 +57,9 @@ struct GraphSplits {
     std::vector<Split>
         values;  // by ValueId, after partial sums have been added and columns gathered
 };
-GraphSplits assign_splits(const Graph& graph);
+// What rounds its input in groups, or by all of it, has it whole, and its matrix cut by rows: each
+// number is then that of one device. So the workload is settled (planner/search/check_options.h).
+GraphSplits assign_splits(const Graph& graph, const Workload& workload);
 
 // Features of a value's last dimension, or 0 where it is not a number.
 int64_t last_dimension(const importer::Value& value);

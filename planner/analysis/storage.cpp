@@ -29,15 +29,15 @@ std::optional<DType> activation_rounding(const Weight& weight, const Workload& w
     return DType::kInt8;
 }
 
+bool rounds_activations(const Weight& weight, const Workload& workload) {
+    return workload.compute == ComputeMode::kFast &&
+           activation_rounding(weight, workload).has_value();
+}
+
 int64_t column_block(const Weight& weight, const Workload& workload) {
-    if (weight.shape.size() != 2) return 1;
-    int64_t block = 1;
-    if (stays_quantized(weight, device_dtype(weight, workload)))
-        block = std::max<int64_t>(1, weight.quantization.block);
-    if (workload.compute == ComputeMode::kFast &&
-        activation_rounding(weight, workload) == DType::kInt8)
-        block = std::lcm(block, kRoundingGroup);
-    return block;
+    if (weight.shape.size() != 2 || !stays_quantized(weight, device_dtype(weight, workload)))
+        return 1;
+    return std::max<int64_t>(1, weight.quantization.block);
 }
 
 int64_t shard_bytes(const Weight& weight, int64_t rows, int64_t columns, DType dtype) {

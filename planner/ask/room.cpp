@@ -22,7 +22,7 @@ class Reach {
 public:
     explicit Reach(const Plan& plan)
         : plan_(plan),
-          analysis_(analyse(plan.graph)),
+          analysis_(analyse(plan.graph, plan.workload)),
           placement_(placement_of(analysis_, plan)),
           draft_{static_cast<const PlanRequest&>(plan), {}},
           passes_are_whole_(importer::has_dynamic_activations(plan.graph)) {}

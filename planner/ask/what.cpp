@@ -59,8 +59,8 @@ void check_layers(const Graph& graph, const std::string& text, const LayersText&
 }
 
 // The operators of a layer's half: those of the unit that has its attention, or of the others.
-std::vector<OpId> half_of(const Graph& graph, int layer, bool attention) {
-    const Analysis analysis = analyse(graph);
+std::vector<OpId> half_of(const Plan& plan, int layer, bool attention) {
+    const Analysis analysis = analyse(plan.graph, plan.workload);
     std::vector<OpId> ops;
     for (const Unit& unit : analysis.units) {
         if (unit.first_layer > layer || unit.last_layer < layer) continue;
@@ -92,7 +92,7 @@ What find_part(const Plan& plan, const std::string& text) {
     }
     check_layers(graph, text, *layers);
     if (!layers->half.empty()) {
-        what.ops = half_of(graph, layers->first, layers->half == "attention");
+        what.ops = half_of(plan, layers->first, layers->half == "attention");
         if (!what.ops.empty()) what.pin = graph.op(what.ops.front()).name;
         return what;
     }

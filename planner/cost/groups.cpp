@@ -64,7 +64,7 @@ int64_t best_groups(int64_t live, int64_t most,
 int64_t groups_in_flight(const Plan& plan, int64_t live, int64_t threads, int64_t cores) {
     const int64_t most = most_groups(plan);
     if (most <= 1) return 1;
-    const Analysis analysis = analyse(plan.graph);
+    const Analysis analysis = analyse(plan.graph, plan.workload);
     const std::vector<int64_t> shares = core_shares(plan, threads);
     return best_groups(live, most, [&](int64_t sequences) {
         return pass_time_of(plan, decode_times(analysis, plan, sequences), shares,

@@ -46,8 +46,7 @@ enum class ComputeMode : uint8_t {
     kFast,   // rounded to bf16 where the weights are bf16; where they are integers of 4 or 8 bits
              // in blocks of whole kRoundingGroups, to int8 with a scale for each such group
 };
-// Features that share a scale of rounded activations. No device's columns end inside one, so the
-// results do not depend on the number of devices.
+// Features that share a scale of rounded activations.
 inline constexpr int64_t kRoundingGroup = 32;
 
 struct Workload {
@@ -64,7 +63,7 @@ struct Workload {
         kv_dtype;  // default: the weights' dtype on GPUs, f32/f16/bf16 as stored on hosts
     DType activation_dtype = DType::kF32;
     // Default: fast where all devices are hosts and that rounds anything.
-    std::optional<ComputeMode> compute = ComputeMode::kExact;
+    std::optional<ComputeMode> compute;
     int64_t kv_tokens = 0;  // that the KV pool has room for; 0: of `batch` whole contexts
 
     // Blocks of a sequence as long as the context.

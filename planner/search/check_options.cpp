@@ -91,8 +91,10 @@ void check_activation_dtype(const Machine& machine, const Workload& w) {
             w.activation_dtype, host->name);
 }
 
+}  // namespace
+
 // GPUs' kernels have one arithmetic each, which is neither.
-void settle_compute(const Graph& graph, const Machine& machine, Workload& w) {
+Workload settled_compute(const Graph& graph, const Machine& machine, Workload w) {
     const auto gpu = std::find_if(machine.devices.begin(), machine.devices.end(),
                                   [](const DeviceInfo& d) { return d.limits.has_warps(); });
     if (w.compute == ComputeMode::kFast && gpu != machine.devices.end())
@@ -100,12 +102,15 @@ void settle_compute(const Graph& graph, const Machine& machine, Workload& w) {
             "$compute fast: {} is a GPU, whose kernels round activations in one way of their own; "
             "leave $compute out, or give $devices that are all hosts",
             gpu->name);
-    if (w.compute) return;
+    if (w.compute) return w;
     const bool rounds = std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
         return op.kind == OpKind::kLinear && activation_rounding(graph.weight(op.weights[0]), w);
     });
     w.compute = rounds && gpu == machine.devices.end() ? ComputeMode::kFast : ComputeMode::kExact;
+    return w;
 }
+
+namespace {
 
 std::string count_of(const Machine& machine) {
     auto n = machine.devices.size();
@@ -220,7 +225,6 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     check_limits(analysis, machine, workload);
     check_activation_dtype(machine, workload);
     settle_kv_dtype(graph, machine, workload);
-    settle_compute(graph, machine, workload);
     settle_prefill_chunk(graph, workload);
     Shape shape = check_shape(machine, options);
     if (const int most = most_stages(analysis, options); shape.pipeline_stages > most)

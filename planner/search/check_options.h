@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks what the user asks for against the machine, the graph and the workload, before any search,
-// and settles what they left open (the KV dtype, the arithmetic of products). Throws UserError
-// naming the flag and the fix.
+// and settles what they left open. Throws UserError naming the flag and the fix.
 #pragma once
 
 #include "planner/analysis/analysis.h"
@@ -16,6 +15,12 @@ struct Shape {
     PinnedUnits pins;
 };
 
+// With the arithmetic of products that is chosen where it was left open: fast where all devices are
+// hosts and some weights are narrower than f32. Of all devices that serve together, and before the
+// graph is analysed.
+Workload settled_compute(const Graph& graph, const Machine& machine, Workload workload);
+
+// Settles the KV dtype, and the chunks of prefill where those are no choice.
 Shape check_options(const Analysis& analysis, const Machine& machine, Workload& workload,
                     const PlanOptions& options);
 

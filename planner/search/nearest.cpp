@@ -75,10 +75,10 @@ Fits fits_of(const Graph& given, const Analysis& analysis, const Workload& workl
     return [&](const Machine& m, const Workload& w, const PlanOptions& o) {
         if (w.dtype == workload.dtype || (!quantizes(w) && !quantizes(workload)))
             return any_plan_fits(analysis, m, w, o);
-        if (!quantizes(w)) return any_plan_fits(analyse(given), m, w, o);
+        if (!quantizes(w)) return any_plan_fits(analyse(given, w), m, w, o);
         if (!importer::why_not_quantized(given, *w.dtype).empty()) return false;
         const Graph other = importer::quantize_weights(given, *w.dtype);
-        return any_plan_fits(analyse(other), m, w, o);
+        return any_plan_fits(analyse(other, w), m, w, o);
     };
 }
 

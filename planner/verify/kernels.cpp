@@ -93,16 +93,6 @@ int64_t matrix_bits(const Plan& plan, const Compute& c) {
     return 0;
 }
 
-// Whether fast products round what they multiply with such a shard to int8: integer codes whose
-// scales serve whole groups of 32.
-bool meets_int8(const importer::Weight& weight, DType dtype) {
-    const bool integers = dtype == DType::kInt8 || dtype == DType::kUInt8 ||
-                          dtype == DType::kInt4 || dtype == DType::kUInt4;
-    const importer::Quantization& q = weight.quantization;
-    return integers && weight.packing != importer::Packing::kDense && dtype == weight.dtype &&
-           !q.dynamic_activations && q.block % 32 == 0;
-}
-
 // Rows of all matrices of a launch: its output features, gate and up apart.
 int64_t matrix_rows(const Plan& plan, const Compute& c) {
     int64_t rows = 0;
@@ -114,6 +104,14 @@ int64_t matrix_rows(const Plan& plan, const Compute& c) {
 }
 
 }  // namespace
+
+bool meets_int8(const importer::Weight& weight, DType dtype) {
+    const bool integers = dtype == DType::kInt8 || dtype == DType::kUInt8 ||
+                          dtype == DType::kInt4 || dtype == DType::kUInt4;
+    const importer::Quantization& q = weight.quantization;
+    return integers && weight.packing != importer::Packing::kDense && dtype == weight.dtype &&
+           !q.dynamic_activations && q.block % 32 == 0;
+}
 
 bool is_product(const Compute& c) {
     return c.kernel == KernelKind::kLinear || c.kernel == KernelKind::kNormLinear ||

@@ -265,21 +265,24 @@ void check_activation_dtype(const Plan& plan, Report& report) {
                        dtype, d.name);
 }
 
-// Only hosts can round activations, and no cut may part the features that share a scale.
+// Only hosts can round activations, and a product that does has all of its columns in one sum: the
+// last bits of sums in parts would become other roundings.
 void check_compute(const Plan& plan, Report& report) {
     if (plan.workload.compute != ComputeMode::kFast) return;
     for (const DeviceInfo& d : plan.machine.devices)
         if (d.limits.has_warps())
             report.add("compute", "products round their activations, which {} cannot", d.name);
+    std::vector<bool> multiplies(plan.graph.weights.size(), false);
+    for (const importer::Op& op : plan.graph.ops)
+        if (op.kind == importer::OpKind::kLinear) multiplies[op.weights[0].index()] = true;
     for (const WeightShard& s : plan.weights) {
         const importer::Weight& w = plan.graph.weight(s.weight);
-        const importer::Quantization& q = w.quantization;
-        const bool integers = w.packing != importer::Packing::kDense && s.dtype == w.dtype &&
-                              !is_floating(w.dtype) && w.dtype != DType::kMxfp4 &&
-                              !q.dynamic_activations;
-        if (w.shape.size() != 2 || !integers || q.block % 32 != 0) continue;
-        if (s.columns.begin % 32 != 0 || (s.columns.end % 32 != 0 && s.columns.end != w.shape[1]))
-            report.add("compute", "{} columns {} on {}: cuts a group of 32 rounded activations",
+        if (w.shape.size() != 2 || !multiplies[s.weight.index()]) continue;
+        if (s.dtype != DType::kBF16 && !meets_int8(w, s.dtype)) continue;
+        if (s.columns != Range{0, w.shape[1]})
+            report.add("compute",
+                       "{} columns {} on {}: a product that rounds its activations is summed in "
+                       "parts",
                        w.name, range_text(s.columns), device_name(plan, s.device));
     }
 }

@@ -70,6 +70,10 @@ DType placed_dtype(const Plan& plan, ValueId value);
 
 std::string range_text(Range range);
 
+// Whether fast products round what they multiply with such a shard to int8: integer codes whose
+// scales serve whole groups of 32.
+bool meets_int8(const importer::Weight& weight, DType dtype);
+
 // ---- Sizes of a file: the largest number where a result is beyond 64 bits. All but negative.
 
 int64_t product(std::initializer_list<int64_t> factors);

@@ -7,7 +7,7 @@
 namespace cleave::runtime {
 
 PredictedPasses::PredictedPasses(const planner::Plan& plan)
-    : plan_(plan), analysis_(planner::analyse(plan.graph)) {}
+    : plan_(plan), analysis_(planner::analyse(plan.graph, plan.workload)) {}
 
 const std::vector<planner::StepSpan>& PredictedPasses::of(const TracePass& pass) {
     constexpr double kParts = 8;  // of an octave: a value is at most half a part off

@@ -24,9 +24,14 @@ void HostJob::meet() {
     Impl& job = *impl_;
     {
         Lock lock(job.mutex);
-        const Clock::time_point end = Clock::now() + job.options.join;
+        const Clock::time_point begin = Clock::now(), end = begin + job.options.join;
+        bool is_told = !job.options.waits;
         while (!job.joined && Clock::now() < end) {
             if (job.options.cancel) job.options.cancel->throw_if_cancelled();
+            if (!is_told && Clock::now() >= begin + job.options.patience) {
+                is_told = true;
+                job.options.waits();
+            }
             job.changed.wait_for(lock, std::chrono::milliseconds(50));
         }
         if (!job.joined)

@@ -89,6 +89,7 @@ planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t pr
     workload.prompt_tokens = context / 2;
     workload.prefill_chunk = prefill_chunk;
     workload.all_logits = true;
+    workload.compute = planner::ComputeMode::kExact;
     return workload;
 }
 

@@ -37,7 +37,8 @@ const std::vector<DeviceShape>& device_shapes();
 planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape,
                        const planner::Workload& workload);
 
-// Room for `batch` sequences of `context` tokens with the logits of every token.
+// Room for `batch` sequences of `context` tokens with the logits of every token. Products are
+// exact, as those of references are.
 planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t prefill_chunk);
 
 // One prompt of at most 8 tokens, continued to at most 16 on devices of that shape, with the logits

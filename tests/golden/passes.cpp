@@ -89,12 +89,13 @@ public:
         if (plan.workload.dtype && importer::is_quantizing(*plan.workload.dtype))
             plan.graph = importer::quantize_weights(plan.graph, *plan.workload.dtype);
         if (!plan.workload.kv_dtype) plan.workload.kv_dtype = DType::kF32;
+        if (!plan.workload.compute) plan.workload.compute = ComputeMode::kExact;
         if (plan.machine.devices.empty())
             plan.machine = machine_of(case_.devices.name, small_host(case_.devices.num_cores));
         reader.resolve(plan);
         importer::check_graph(plan.graph);
         graph_ = plan.graph;
-        analysis = std::make_unique<Analysis>(analyse(graph_));
+        analysis = std::make_unique<Analysis>(analyse(graph_, plan.workload));
         placement.stages = case_.places;
         if (placement.stages.empty()) placement.stages.emplace_back();
         for (StageChoice& stage : placement.stages) {

@@ -64,7 +64,7 @@ TEST_CASE("a limit that is no size is refused, and nothing is removed", "[tools]
         const CommandResult r = run_cleave({"cache", "--limit", wrong});
         INFO(wrong << ": " << r.error);
         CHECK(r.exit_code == 1);
-        CHECK_THAT(r.error, Contains("--limit"));
+        CHECK_THAT(r.error, Contains("--limit") && Contains("number"));
     }
     CHECK(cache({"--limit", "2MiB"})["limit_bytes"] == 2 * 1024 * 1024);
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of a run on several hosts: whatever happens to a rank, the others say why and end with an
 // error, and no process stays. Kernels of GPUs on the CPU are slow enough to be met in each phase.
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 #include "tests/tools/support/ranks.h"
@@ -8,6 +12,7 @@
 using namespace cleave;
 using namespace cleave::test;
 using Catch::Contains;
+using Json = nlohmann::json;
 
 namespace {
 
@@ -220,6 +225,50 @@ TEST_CASE("ranks with other weights or another build refuse the run before anyth
     const CommandResult other_build = run();
     CHECK(other_build.exit_code == 1);
     CHECK_THAT(other_build.error, Contains("all ranks of a run need one build of Cleave"));
+}
+
+TEST_CASE("a plan with a device that its rank does not have is refused on all, by that rank's name",
+          "[tools]") {
+    if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
+    const TemporaryFolder folder;
+    const std::string machine = (folder.path() / "machine.json").string(),
+                      card = (folder.path() / "card.json").string(),
+                      plan = (folder.path() / "plan").string();
+    std::vector<std::string> ranks = mpirun(2);
+    const auto on_two = [&](const std::vector<std::string>& arguments) {
+        std::vector<std::string> command = ranks;
+        command.emplace_back(CLEAVE_BINARY);
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        return run_program(command);
+    };
+    REQUIRE(on_two({"devices", "--devices", "host", "-o", machine}).exit_code == 0);
+    REQUIRE(run_cleave({"devices", "--devices", "sim:h100[0]", "-o", card}).exit_code == 0);
+    // The second host's device is a card now, which no machine of the tests has.
+    std::string text = read_file(machine);
+    Json two = Json::parse(text);
+    Json device = Json::parse(read_file(card))["devices"][0];
+    const std::string was = two["devices"][1]["name"];
+    device.erase("memory_domain");
+    device.update(Json{{"name", "cuda[0]@1"},
+                       {"kind", "cuda"},
+                       {"host", two["devices"][1]["host"]},
+                       {"identity", "GPU-1234"}});
+    two["devices"][1] = device;
+    text = two.dump();
+    for (size_t at = 0; (at = text.find(was)) != std::string::npos;)
+        text.replace(at, was.size(), "cuda[0]@1");
+    std::ofstream(machine) << text;
+    const CommandResult planned = run_cleave(
+        {"plan", bundled_model().string(), "--machine", machine, "--pp", "2", "-o", plan});
+    INFO(planned.error);
+    REQUIRE(planned.exit_code == 0);
+    const CommandResult refused = on_two({"run", plan, "--prompt", "Once"});
+    INFO(refused.error);
+    CHECK(refused.exit_code == 1);
+    CHECK(refused.output.empty());
+    const std::string words = "rank 1: cuda[0]@1: the plan was made for other devices";
+    CHECK_THAT(refused.error, Contains(words) && Contains("GPU-1234"));
+    CHECK(refused.error.find(words) != refused.error.rfind(words));
 }
 
 namespace {

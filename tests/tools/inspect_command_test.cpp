@@ -241,15 +241,21 @@ TEST_CASE("an operator's name cannot end the script of inspect's page", "[tools]
     CHECK(contents(page).find("<img") == std::string::npos);
 }
 
-TEST_CASE("inspect's text has every part, and equal devices once", "[tools]") {
+TEST_CASE("inspect's text has every part, equal devices once, and fits 120 columns", "[tools]") {
     CommandResult r = run_cleave({"inspect", "llama-3-8b", "--devices", "sim:h100[0-3]"});
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     for (const char* part :
          {"llama-3-8b on 4 devices", "Decode pass: ", "Prefill: ", "\nLayers: ", "\nMemory",
-          "\nTime of a pass", "\nKernels: ", "fullest in ", "gate_proj up_proj", "o_proj",
-          "down_proj", "sim:h100[1-3]", "gate_up_", "narrow_"})
+          "\nTime of a pass", "\nKernels: ", "fullest in ", "{gate,up}_proj", "{q,k,v}_proj",
+          " o_proj", "down_proj", "- sim:h100[0-3], each", "gate_up_", "narrow_"})
         CHECK_THAT(r.output, Catch::Matchers::Contains(part));
+    std::istringstream text(run_program({"env", "COLUMNS=120", CLEAVE_BINARY, "inspect",
+                                         "llama-3-8b", "--devices", "sim:h100[0-3]"})
+                                .output);
+    int lines = 0;
+    for (std::string line; std::getline(text, line); ++lines) CHECK(line.size() <= 120);
+    CHECK(lines > 100);
 }
 
 TEST_CASE("a page that cannot be written is refused before anything is planned", "[tools]") {

@@ -92,10 +92,10 @@ Outcome search(const Graph& graph, const Machine& machine, Objective objective, 
 // The best plan of each rule; infinity where none of its plans fits.
 std::map<std::string, Outcome> by_rules(const Graph& graph, const Machine& machine,
                                         Objective objective) {
-    Analysis analysis = analyse(graph);
     PlanOptions options;
     options.objective = objective;
-    Workload workload;
+    Workload workload = settled_compute(graph, machine, {});
+    Analysis analysis = analyse(graph, workload);
     check_options(analysis, machine, workload, options);
     std::map<std::string, Outcome> best;
     PlanBuilder builder(analysis, {"", graph, machine, workload, options});

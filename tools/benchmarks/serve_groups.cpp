@@ -97,7 +97,7 @@ void prefill(runtime::Session& session, const planner::Plan& plan, int64_t live)
 
 // What a round of one group takes over that of several, by the costs of the plan.
 double predicted(const planner::Plan& plan, int64_t live, int64_t groups) {
-    const planner::Analysis analysis = planner::analyse(plan.graph);
+    const planner::Analysis analysis = planner::analyse(plan.graph, plan.workload);
     const auto pass_time = [&](int64_t sequences) {
         const planner::PhaseTimes times = planner::decode_times(analysis, plan, sequences);
         return planner::PassTime{times.whole_ns,

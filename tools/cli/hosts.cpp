@@ -53,6 +53,9 @@ runtime::HostJob* host_job() {
         runtime::JobOptions options;
         options.build = build_of_this_program();
         options.cancel = &cancel_token();
+        options.waits = [join = options.join.count()] {
+            say("waiting for the other processes of this run, {} s at most\n", join);
+        };
         job.emplace(mpi, options);
         runtime::demand_all_processes(*job);
         std::string network;

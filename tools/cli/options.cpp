@@ -223,8 +223,8 @@ void add_workload_flags(CLI::App& app, PlanFlags& flags) {
     app.add_option(
            "--compute", flags.compute,
            "products on hosts: exact, activations stay f32; fast, they are rounded to bf16 for "
-           "weights of bf16, to int8 in groups of 32 for integers, and tokens may then differ "
-           "from those of one device with --tp; default: exact")
+           "weights of bf16, to int8 in groups of 32 for integers; default: fast where all "
+           "devices are hosts")
         ->check(CLI::IsMember({"exact", "fast"}))
         ->group(kForExperts);
     app.add_option("--kv-tokens", flags.kv_tokens,

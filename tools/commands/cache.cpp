@@ -78,6 +78,23 @@ void run_cache(const CacheArguments& flags) {
 
 }  // namespace
 
+// "2GiB" or "500MB", as their number of bytes.
+CLI::Validator size_in_bytes() {
+    const auto convert = [](std::string& text) -> std::string {
+        std::string bytes = text;
+        try {
+            if (CLI::AsSizeValue(true)(bytes).empty()) {
+                text = bytes;
+                return "";
+            }
+        } catch (const CLI::Error&) {
+        }
+        return fmt::format("'{}' is no size: give a number of bytes, or of a unit: 500MB, 4GiB",
+                           text);
+    };
+    return {convert, ""};
+}
+
 void add_cache(CLI::App& app) {
     auto flags = std::make_shared<CacheArguments>();
     CLI::App* command = app.add_subcommand("cache", "the compiled kernels kept on disk");
@@ -86,7 +103,7 @@ void add_cache(CLI::App& app) {
     command
         ->add_option("--limit", flags->limit,
                      "bytes of all together, from now on: 500MB, 4GiB; those used longest ago go")
-        ->transform(CLI::AsSizeValue(true))
+        ->transform(size_in_bytes())
         ->check(whole_number(0, std::numeric_limits<int64_t>::max()))
         ->excludes(clear);
     command->add_flag("--json", flags->json, "JSON on standard output");

@@ -26,7 +26,7 @@ RunPrediction predict_part(const Plan& plan, std::span<const std::vector<int32_t
         decoded += of_decode;
     }
     const auto count = std::ssize(prompts);
-    const planner::Analysis analysis = planner::analyse(plan.graph);
+    const planner::Analysis analysis = planner::analyse(plan.graph, plan.workload);
     Plan ran = plan;
     ran.options.objective = planner::Objective::kLatency;
     ran.workload.batch = count;

@@ -153,6 +153,9 @@ private:
     std::vector<LayerRows> rows_;
 };
 
+// Of a device's memory: what is less is neither listed nor told apart.
+bool counts(int64_t bytes, const DeviceMemory& memory) { return bytes * 100 >= memory.needed(); }
+
 // What the memory of devices holds that hold the same things.
 class HeldMemory {
 public:
@@ -197,16 +200,16 @@ private:
         const bool lives = arena == Arena::kActivations && !map(devices_[0]).fullest.empty();
         table.row({"  " + std::string(arena_name(arena)), span(bytes),
                    lives ? "fullest in " + map(devices_[0]).fullest + ", with" : ""});
-        if (arena == Arena::kScratch) return;
+        if (arena == Arena::kScratch || !counts(first().*bytes, first())) return;
         size_t shown = 0;
         int64_t rest = 0, others = 0;
         const std::vector<MemoryItem>& items = map(devices_[0]).items;
-        for (size_t i = 0; i < items.size(); ++i) {
-            if (items[i].arena != arena) continue;
+        for (const MemoryItem& item : items) {
+            if (item.arena != arena) continue;
             if (shown++ < kShown) {
-                table.row({"", item_span(items[i], i), item_text(items[i], i)});
+                table.row({"", item_span(item), item_text(item)});
             } else {
-                rest += items[i].bytes;
+                rest += item.bytes;
                 ++others;
             }
         }
@@ -214,23 +217,26 @@ private:
     }
 
     // The same thing on the other devices; activations are those of the first.
-    const MemoryItem* same(DeviceId device, const MemoryItem& item, size_t place) const {
+    const MemoryItem* same(DeviceId device, const MemoryItem& item) const {
+        if (item.arena == Arena::kActivations) return nullptr;
         const std::vector<MemoryItem>& items = map(device).items;
-        const bool is_there = place < items.size() && items[place].what == item.what;
-        return item.arena != Arena::kActivations && is_there ? &items[place] : nullptr;
+        const auto found = std::find_if(items.begin(), items.end(), [&](const MemoryItem& other) {
+            return other.arena == item.arena && other.what == item.what;
+        });
+        return found == items.end() ? nullptr : &*found;
     }
-    std::string item_span(const MemoryItem& item, size_t place) const {
+    std::string item_span(const MemoryItem& item) const {
         Span bytes;
         bytes.add(item.bytes);
         for (const DeviceId device : devices_)
-            if (const MemoryItem* other = same(device, item, place)) bytes.add(other->bytes);
+            if (const MemoryItem* other = same(device, item)) bytes.add(other->bytes);
         return bytes.text(bytes_text);
     }
-    std::string item_text(const MemoryItem& item, size_t place) const {
+    std::string item_text(const MemoryItem& item) const {
         Span buffers;
         buffers.add(item.buffers);
         for (const DeviceId device : devices_)
-            if (const MemoryItem* other = same(device, item, place)) buffers.add(other->buffers);
+            if (const MemoryItem* other = same(device, item)) buffers.add(other->buffers);
         return buffers.most() > 1
                    ? fmt::format("{} x {}", item.what,
                                  buffers.text([](int64_t n) { return std::to_string(n); }))
@@ -250,10 +256,31 @@ struct KernelRow {
     Span launches, time, rate, grid;
 };
 
+// "{q,k,v}_proj", as a shell writes it.
+std::string braced(const std::vector<std::string>& names) {
+    const size_t end = names[0].rfind('_');
+    const std::string suffix = end == std::string::npos ? "" : names[0].substr(end);
+    std::vector<std::string> heads;
+    for (const std::string& name : names)
+        if (!suffix.empty() && name.ends_with(suffix))
+            heads.push_back(name.substr(0, name.size() - suffix.size()));
+    return heads.size() > 1 && heads.size() == names.size()
+               ? fmt::format("{{{}}}{}", fmt::join(heads, ","), suffix)
+               : fmt::format("{}", fmt::join(names, " "));
+}
+
+// "512 of 128", "48x2 of 512".
+std::string grid_text(const std::string& first, const KernelUse& k) {
+    std::string grid = first;
+    if (k.grid[1] > 1 || k.grid[2] > 1) grid += fmt::format("x{}", k.grid[1]);
+    if (k.grid[2] > 1) grid += fmt::format("x{}", k.grid[2]);
+    return fmt::format("{} of {}", grid, k.threads);
+}
+
 std::string of_what(const KernelRow& row) {
-    if (!row.operators.empty()) return fmt::format("{}", fmt::join(row.operators, " "));
-    return row.first->fused.empty() ? row.first->name
-                                    : fmt::format("{}", fmt::join(row.first->fused, " + "));
+    if (!row.operators.empty()) return braced(row.operators);
+    // The kernel's name has the others.
+    return row.first->fused.empty() ? row.first->name : row.first->fused.front();
 }
 
 std::vector<KernelRow> kernel_rows(const Inspection& inspection, bool is_prefill) {
@@ -292,7 +319,8 @@ std::string memory_text(const Inspection& inspection, int width) {
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         std::string key = plan.machine.devices[d].model;
         for (const MemoryItem& item : inspection.memory[d].items)
-            if (item.arena != Arena::kActivations) key += "\n" + item.what;
+            if (item.arena != Arena::kActivations && counts(item.bytes, plan.memory[d]))
+                key += "\n" + item.what;
         const auto [found, fresh] = at.try_emplace(key, groups.size());
         if (fresh) groups.emplace_back();
         groups[found->second].emplace_back(d);
@@ -371,9 +399,7 @@ std::string kernels_text(const Inspection& inspection, int width) {
                      : folded_names(machine, row.devices),
                  row.launches.text(number), timed ? row.time.text(time_text) : "-",
                  timed ? row.rate.text(number) + " GB/s" : "",
-                 k.is_gpu ? fmt::format("{}x{}x{} of {}", row.grid.text(number), k.grid[1],
-                                        k.grid[2], k.threads)
-                          : row.grid.text(number) + " items",
+                 k.is_gpu ? grid_text(row.grid.text(number), k) : row.grid.text(number) + " items",
                  bytes_text(k.shared_bytes),
                  k.is_gpu ? fmt::format("{}/{}", k.occupancy.warps, k.occupancy.most_warps) : "-"});
         }

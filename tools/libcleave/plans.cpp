@@ -46,7 +46,8 @@ PlanOptions options_from(const cleave_plan_options& given) {
 }
 
 std::optional<ComputeMode> compute_option(const char* given) {
-    const std::string_view name = given ? given : "exact";
+    if (!given) return std::nullopt;
+    const std::string_view name = given;
     for (ComputeMode mode : {ComputeMode::kExact, ComputeMode::kFast})
         if (name == compute_mode_name(mode)) return mode;
     throw ArgumentError(fmt::format("compute {}: it is exact or fast", name));

@@ -160,7 +160,7 @@ TEST_CASE("a launch that prepares activations costs what it reads and writes, an
           std::tuple("sim:mi300x[0]", DType::kBF16, DType::kF32, 0)}) {
         CAPTURE(devices, dtype, activations);
         const Plan plan = plan_on(devices, dtype, activations);
-        const Analysis analysis = analyse(plan.graph);
+        const Analysis analysis = analyse(plan.graph, plan.workload);
         const LaunchCosts costs(analysis, plan.machine, plan.workload);
         std::map<OpId, size_t> group_of;
         for (size_t g = 0; g < analysis.groups.size(); ++g)

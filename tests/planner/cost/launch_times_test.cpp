@@ -52,7 +52,7 @@ LaunchAmounts share(const Analysis& analysis, size_t group, Range work, const Wo
 
 TEST_CASE("a projection on an h200 takes what the fit says for its shape", "[planner]") {
     importer::Graph graph = llama("llama-3-8b", DType::kBF16);
-    Analysis analysis = analyse(graph);
+    Analysis analysis = analyse(graph, {});
     Workload workload{.batch = 64, .prompt_tokens = 512, .context = 4096};
     Machine machine = build_machine(parse_devices("sim:h200[0]"), {});
     LaunchCosts costs(analysis, machine, workload);
@@ -88,7 +88,7 @@ TEST_CASE("no share of a group takes less than the floor of the group, on any de
         c.intermediate_size = pick(1, 50'000);
         c.vocab_size = pick(100, 100'000);
         importer::Graph graph = models::build_llama_graph(shape, DType::kBF16);
-        Analysis analysis = analyse(graph);
+        Analysis analysis = analyse(graph, {});
         Workload workload{.batch = pick(1, 200), .prompt_tokens = pick(1, 3000)};
         workload.context = workload.prompt_tokens + pick(1, 3000);
         LaunchCosts costs(analysis, machine, workload);
@@ -121,7 +121,7 @@ TEST_CASE("no share of a group takes less than the floor of the group, on any de
 
 TEST_CASE("a host's launch costs its overhead and its bytes at the measured rate", "[planner]") {
     importer::Graph graph = llama("llama-110m", DType::kF32);
-    Analysis analysis = analyse(graph);
+    Analysis analysis = analyse(graph, {});
     Workload workload{.batch = 1, .prompt_tokens = 256, .context = 512};
     Machine machine = build_machine(parse_devices("host[0-1]"), measured_host());
     LaunchCosts costs(analysis, machine, workload);
@@ -141,7 +141,7 @@ TEST_CASE("few tokens on a host take the longer of weights and arithmetic, and p
           "[planner]") {
     importer::Graph graph = llama("llama-3-8b", DType::kF32);
     double before = 0;
-    Analysis analysis = analyse(graph);
+    Analysis analysis = analyse(graph, {});
     Machine machine = build_machine(parse_devices("host"), measured_host());
     const size_t gate_up = find_group(analysis, KernelKind::kNormGateUp);
     for (int64_t batch : {1, 2, 8, 9, 32}) {
@@ -173,7 +173,7 @@ TEST_CASE("weights that fit the cache are read at the cache's rate", "[planner]"
         return make_plan(graph, machine, workload, {}).prediction.decode_ns_per_token;
     };
     importer::Graph graph = llama("stories-260k", DType::kF32);
-    Analysis analysis = analyse(graph);
+    Analysis analysis = analyse(graph, {});
     LaunchCosts costs(analysis, machine, workload);
     size_t head = find_group(analysis, KernelKind::kNormLinear);
     LaunchAmounts amounts = share(analysis, head, {0, 512}, workload);

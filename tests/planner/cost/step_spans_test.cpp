@@ -34,7 +34,7 @@ Plan made(const std::string& devices) {
 
 TEST_CASE("the spans of a plan's own pass are its simulated times", "[planner][cost]") {
     const Plan plan = made("host[0-1]");
-    const Analysis analysis = analyse(plan.graph);
+    const Analysis analysis = analyse(plan.graph, plan.workload);
     for (bool is_prefill : {true, false}) {
         const std::vector<StepSpan> spans = step_spans(analysis, plan, is_prefill, plan.workload);
         const Phase& phase = plan.phase(is_prefill);

@@ -50,7 +50,9 @@ struct Best {
 
 class BruteForce {
 public:
-    explicit BruteForce(const Case& c) : analysis_(analyse(c.graph)), workload_(c.workload) {
+    explicit BruteForce(const Case& c)
+        : workload_(settled_compute(c.graph, c.machine, c.workload)),
+          analysis_(analyse(c.graph, workload_)) {
         const Shape shape = check_options(analysis_, c.machine, workload_, c.options);
         builder_.emplace(analysis_, PlanRequest{"", c.graph, c.machine, workload_, c.options});
         place({}, 0, 0);
@@ -144,8 +146,8 @@ private:
         return at->second;
     }
 
-    Analysis analysis_;
     Workload workload_;
+    Analysis analysis_;
     std::optional<PlanBuilder> builder_;
     std::map<Devices, std::vector<StageShares>> ways_;
     Best best_;

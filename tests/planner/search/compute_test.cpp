@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/llama_graph.h"
+#include "planner/ask/what_if.h"
 #include "planner/file/plan_file.h"
 #include "planner/machine/build_machine.h"
 #include "planner/planner.h"
@@ -58,20 +59,46 @@ TEST_CASE("a plan states how its products treat activations, in text, JSON and f
               plan->workload.compute);
 }
 
-TEST_CASE("no device's columns end inside a group of rounded activations", "[planner]") {
-    for (int tp : {2, 3, 5, 8}) {
-        Workload workload{.prompt_tokens = 32, .context = 128, .dtype = DType::kInt8};
-        workload.compute.reset();
-        const Plan plan =
-            make_plan(models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32),
-                      machine_of(fmt::format("host[0-{}]", tp - 1), small_host(2)), workload,
-                      {.tensor_parallel = tp});
-        for (const WeightShard& s : plan.weights)
-            if (const auto& shape = plan.graph.weight(s.weight).shape; shape.size() == 2) {
-                CHECK(s.columns.begin % kRoundingGroup == 0);
-                CHECK((s.columns.end % kRoundingGroup == 0 || s.columns.end == shape[1]));
+TEST_CASE("what rounds its activations is summed whole on each device, and shared by rows",
+          "[planner]") {
+    for (int tp : {2, 3, 5, 8})
+        for (const DType dtype : {DType::kInt8, DType::kBF16}) {
+            const Workload workload{.prompt_tokens = 32, .context = 128, .dtype = dtype};
+            const Plan plan = make_plan(
+                models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32),
+                machine_of(fmt::format("host[0-{}]", tp - 1), small_host(2)), workload,
+                {.tensor_parallel = tp});
+            INFO("tp " << tp << ", " << dtype_name(dtype));
+            for (const WeightShard& s : plan.weights) {
+                const importer::Weight& weight = plan.graph.weight(s.weight);
+                if (weight.shape.size() != 2) continue;
+                CHECK(s.columns == Range{0, weight.shape[1]});
+                CHECK(s.rows.size() < weight.shape[0]);
             }
+        }
+}
+
+TEST_CASE("a plan that rounds what it sums in parts is refused", "[planner]") {
+    for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::kInt4)}) {
+        Plan plan = computed(DType::kBF16, "host[0-1]", ComputeMode::kExact, dtype);
+        if (plan.stages.front().devices.size() == 1)
+            plan = make_plan(plan.graph, plan.machine, plan.workload, {.tensor_parallel = 2});
+        REQUIRE(find_violations(plan).empty());
+        plan.workload.compute = ComputeMode::kFast;
+        const std::vector<Violation> violations = find_violations(plan);
+        REQUIRE(!violations.empty());
+        CHECK(violations[0].rule == "compute");
+        CHECK_THAT(violations[0].message, Contains("is summed in parts"));
     }
+}
+
+TEST_CASE("what if a GPU is added chooses the arithmetic of products anew", "[planner]") {
+    const Plan plan = computed(DType::kBF16, "sim:host[0-1]", {});
+    REQUIRE(plan.workload.compute == ComputeMode::kFast);
+    const WhatIfAnswer answer = what_if(plan, case_of(plan), {.add = {"sim:h100[0]"}});
+    INFO(answer.answer);
+    REQUIRE(answer.outcome.plan);
+    CHECK(answer.outcome.plan->workload.compute == ComputeMode::kExact);
 }
 
 }  // namespace cleave::test

@@ -33,8 +33,8 @@ TEST_CASE("on 96 devices no forced grid beats the plan by more than 1 %", "[plan
 
 TEST_CASE("only what has memory for weights and KV is looked at", "[planner]") {
     const auto proposals = [](const Graph& graph, const Machine& machine, int64_t slack) {
-        const Analysis analysis = analyse(graph);
         Workload workload;
+        const Analysis analysis = analyse(graph, workload);
         PlanOptions options;
         const Shape shape = check_options(analysis, machine, workload, options);
         return propose(analysis, machine, workload, options, shape, slack).found.size();

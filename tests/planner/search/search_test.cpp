@@ -73,7 +73,7 @@ TEST_CASE("plans of random models on random machines are never worse than any of
         options.objective = static_cast<Objective>(i % 2);
         Plan plan = make_plan(graph, machine, workload, options);  // verifies
         REQUIRE(plan.prediction.lower_bound_ns <= plan.prediction.objective_ns);
-        Analysis analysis = analyse(graph);
+        Analysis analysis = analyse(graph, plan.workload);
         for (Baseline& b : baselines(analysis, machine, plan.workload)) {
             Plan simple = built(analysis, b.placement, plan);
             if (!fits_memory(simple)) continue;
@@ -95,7 +95,7 @@ TEST_CASE("real shapes are planned no worse than by any of the simple rules", "[
         PlanOptions options;
         options.objective = objective;
         Plan plan = plan_for(graph, devices, {}, options);
-        Analysis analysis = analyse(graph);
+        Analysis analysis = analyse(graph, plan.workload);
         std::set<std::string> rules;
         for (Baseline& b : baselines(analysis, plan.machine, plan.workload)) {
             rules.insert(b.rule);

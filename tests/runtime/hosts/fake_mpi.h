@@ -57,6 +57,11 @@ public:
         const std::lock_guard lock(mutex_);
         worlds_[static_cast<size_t>(rank)]->error = error;
     }
+    // Ranks that begin from now on wait in MPI for ever, as for one that never comes.
+    void never_join() {
+        const std::lock_guard lock(mutex_);
+        joins_ = false;
+    }
     // The library would end this rank's process, at its next call.
     void end(int rank) {
         const std::lock_guard lock(mutex_);
@@ -93,6 +98,13 @@ private:
     }
     static int init(void* world, int* rank, int* size, char* host, int capacity) {
         const World& w = of(world);
+        {
+            std::unique_lock lock(w.mpi->mutex_);
+            if (!w.mpi->joins_) {
+                lock.unlock();
+                for (;;) ::pause();
+            }
+        }
         *rank = w.rank;
         *size = static_cast<int>(w.mpi->hosts_.size());
         std::snprintf(host, static_cast<size_t>(capacity), "%s",
@@ -158,6 +170,7 @@ private:
     }
 
     std::mutex mutex_;
+    bool joins_ = true;
     std::vector<std::string> hosts_;
     std::vector<std::unique_ptr<World>> worlds_;
     std::vector<std::unique_ptr<cleave_mpi_request>> requests_;

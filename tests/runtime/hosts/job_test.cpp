@@ -234,3 +234,17 @@ TEST_CASE("a failed run cancels what the process does", "[runtime]") {
     job.leave();
     fails.join();
 }
+
+TEST_CASE("processes that are waited for are told of once, and refused with what helps",
+          "[runtime]") {
+    FakeMpi mpi({"a", "b"});
+    mpi.never_join();
+    JobOptions options = options_of("one");
+    options.join = std::chrono::seconds(1);
+    options.patience = std::chrono::milliseconds(1);
+    int told = 0;
+    options.waits = [&] { ++told; };
+    CHECK_THAT(cleave::test::user_error([&] { const HostJob job(mpi.table(0), options); }),
+               Contains("not reached within 1 s") && Contains("tools/mpirun --net"));
+    CHECK(told == 1);
+}

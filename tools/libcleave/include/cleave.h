@@ -176,8 +176,9 @@ typedef struct cleave_plan_options {
     size_t num_pins;
     int64_t kv_tokens;   /* that the KV cache has room for; 0: batch times context; -1: all that is
                             left on the devices */
-    const char* compute; /* how products treat their activations on hosts: exact, in f32, also NULL;
-                            fast, rounded to bf16 or int8 as the weights are */
+    const char* compute; /* how products treat their activations on hosts: exact, in f32; fast,
+                            rounded to bf16 or int8 as the weights are; NULL: fast where all devices
+                            are hosts and some weights have such a type */
     const char* activation_dtype; /* on GPUs, and of what sums and transfers move: f32, also NULL;
                                      f16 or bf16 */
 } cleave_plan_options;

@@ -171,7 +171,7 @@ class Plan(_abi.Handle):
         """`graph`: a Graph, the path of a model or a shape name. `machine`: a Machine or a device list.
         0 and None leave the choice to the planner. `pins`: {"layers.0-15": "cuda[0]"}, or "layers.0-15=cuda[0]"s.
         `kv_dtype`: of the KV cache, f32, f16, bf16, f8e4m3 or int8. `kv_tokens`: that the KV cache has room for, or "auto": all that is left on the devices.
-        `compute`: "exact" or "fast", how products treat their activations on hosts. `activation_dtype`: f32, f16 or bf16, on GPUs."""
+        `compute`: "exact" or "fast", how products treat their activations on hosts; by default fast where all devices are hosts. `activation_dtype`: f32, f16 or bf16, on GPUs."""
         graph, machine = _graph_of(graph), _machine_of(machine)
         if objective not in _OBJECTIVES:
             raise ValueError(f"objective {objective!r}: it is one of {', '.join(_OBJECTIVES)}")

@@ -154,12 +154,13 @@ private:
     }
 
     void gather(const Exchange& e, const std::vector<Local>& parts) {
-        const DeviceId to = e.to.at(0);
-        MlirTensor whole = w_.empty({kTokens, e.result.columns.size()});
-        for (size_t i = 0; i < parts.size(); ++i)
-            whole = w_.insert(move(parts[i].tensor, e.from[i], to), whole,
-                              {"0", std::to_string(parts[i].columns.begin)});
-        put(to, e.result.value, {whole, e.result.columns});
+        for (const DeviceId to : e.to) {
+            MlirTensor whole = w_.empty({kTokens, e.result.columns.size()});
+            for (size_t i = 0; i < parts.size(); ++i)
+                whole = w_.insert(move(parts[i].tensor, e.from[i], to), whole,
+                                  {"0", std::to_string(parts[i].columns.begin)});
+            put(to, e.result.value, {whole, e.result.columns});
+        }
     }
 
     void put(DeviceId device, ValueId value, Local local) {
@@ -504,9 +505,11 @@ private:
 
     void add(const Op& op) {
         const Local &a = in(op, 0), &b = in(op, 1);
-        CLEAVE_CHECK(a.columns == b.columns) << op.name << ": operands of unequal columns";
-        give(op,
-             {w_.elementwise({a.tensor, b.tensor}, "%y = arith.addf %i0, %i1 : f32"), a.columns});
+        // A device's columns of a product may meet a whole value.
+        const Range common = a.columns.size() < b.columns.size() ? a.columns : b.columns;
+        give(op, {w_.elementwise({columns(a, common), columns(b, common)},
+                                 "%y = arith.addf %i0, %i1 : f32"),
+                  common});
     }
 
     void scale(const Op& op) {

@@ -36,8 +36,8 @@ public:
         : model_(model),
           graph_(graph),
           machine_(machine),
-          workload_(workload),
-          analysis_(analyse(graph)),
+          workload_(settled_compute(graph, machine, workload)),
+          analysis_(analyse(graph, workload_)),
           configuration_(model.configuration(0).name()) {
         for (const onnx::NodeProto& node : model.graph().node()) nodes_[label_of(node)] = &node;
         for (const Op& op : graph.ops)
@@ -323,7 +323,7 @@ private:
     const onnx::ModelProto& model_;
     const Graph& graph_;
     const Machine& machine_;
-    const Workload& workload_;
+    const Workload workload_;
     Analysis analysis_;
     std::string configuration_;
     std::map<std::string, const onnx::NodeProto*> nodes_;

@@ -360,9 +360,9 @@ private:
 
     void add(const Op& op, Local& result) {
         const Local &a = in(op, 0), &b = in(op, 1);
-        CLEAVE_CHECK(a.columns == b.columns) << op.name << ": operands of unequal columns";
-        result.columns = a.columns;
-        g_.node("Add", {a.name, b.name}, {}, result.name);
+        // A device's columns of a product may meet a whole value.
+        result.columns = a.columns.size() < b.columns.size() ? a.columns : b.columns;
+        g_.node("Add", {slice(a, result.columns), slice(b, result.columns)}, {}, result.name);
     }
 
     void scale(const Op& op, Local& result) {
