@@ -47,7 +47,9 @@ PassSize size_of(const Batch& batch) {
 }
 
 PassCosts::PassCosts(const planner::Plan& plan)
-    : workload_(plan.workload), plan_(plan), analysis_(planner::analyse(plan_.graph, plan_.workload)) {
+    : workload_(plan.workload),
+      plan_(plan),
+      analysis_(planner::analyse(plan_.graph, plan_.workload)) {
     std::map<std::string, size_t> numbers;
     for (const planner::Stage& stage : plan_.stages) {
         std::set<size_t> hosts;

@@ -106,7 +106,8 @@ TEST_CASE("a round of groups takes what playing the pipeline takes", "[planner]"
 
 TEST_CASE("a plan's decode takes what its own prediction says for its batch", "[planner]") {
     const Plan plan = plan_of("host[0-3]", 2, 2);
-    const PhaseTimes times = decode_times(analyse(plan.graph, plan.workload), plan, plan.workload.batch);
+    const PhaseTimes times =
+        decode_times(analyse(plan.graph, plan.workload), plan, plan.workload.batch);
     CHECK(times.whole_ns == plan.prediction.decode_ns_per_token);
     CHECK(times.busy_ns == plan.prediction.decode_busy_ns);
     CHECK(decode_times(analyse(plan.graph, plan.workload), plan, 1).whole_ns < times.whole_ns);
