@@ -362,6 +362,10 @@ int main(int argc, char** argv) {
     try {
         Flags flags;
         bench::PeersOptions with_peers;
+        const std::map<std::string, std::string*> files{{"--llama-cpp", &with_peers.llama_cpp},
+                                                        {"--python", &with_peers.python},
+                                                        {"--cleave", &with_peers.cleave},
+                                                        {"--json", &with_peers.json}};
         std::string dtype;
         bool peers = false;
         int words = 0;
@@ -379,8 +383,8 @@ int main(int argc, char** argv) {
                 flags.compute = word.substr(2);
             else if (word == "--peers")
                 peers = true;
-            else if ((word == "--llama-cpp" || word == "--json") && i + 1 < argc)
-                (word == "--json" ? with_peers.json : with_peers.llama_cpp) = argv[++i];
+            else if (const auto to = files.find(word); to != files.end() && i + 1 < argc)
+                *to->second = argv[++i];
             else
                 (words++ == 0 ? flags.shape : dtype) = word;
         }

@@ -40,7 +40,7 @@ std::string quoted(const std::string& word) {
     return text + "'";
 }
 
-// A file that goes with its owner.
+// A file or folder that goes with its owner.
 class TemporaryFile {
 public:
     explicit TemporaryFile(const std::string& name)
@@ -49,7 +49,7 @@ public:
                     .string()) {}
     ~TemporaryFile() {
         std::error_code ignored;
-        std::filesystem::remove(path_, ignored);
+        std::filesystem::remove_all(path_, ignored);
     }
     TemporaryFile(const TemporaryFile&) = delete;
     TemporaryFile& operator=(const TemporaryFile&) = delete;
@@ -77,9 +77,9 @@ std::string output_of(const std::string& command) {
     throw UserError("{} failed: {}", command, first);
 }
 
-class Peer {
+class LlamaCpp {
 public:
-    Peer(std::string folder, int threads) : folder_(std::move(folder)), threads_(threads) {}
+    LlamaCpp(std::string folder, int threads) : folder_(std::move(folder)), threads_(threads) {}
 
     // `type`: of llama-quantize; every matrix has it.
     void quantize(const std::string& from, const std::string& to, const std::string& type) const {
@@ -103,6 +103,36 @@ private:
     }
 
     std::string folder_;
+    int threads_;
+};
+
+// onnxruntime-genai, by a script of its own (tools/lib/ort_peer.py).
+class OnnxRuntime {
+public:
+    OnnxRuntime(const PeersOptions& options, int threads)
+        : options_(options), folder_("onnxruntime"), threads_(threads) {}
+    // It has no products of bf16 on CPUs.
+    bool has(DType dtype) const { return !options_.python.empty() && dtype != DType::kBF16; }
+    void make(DType dtype) const {
+        output_of(fmt::format("{} make {} {} {} {}", script(), quoted(options_.cleave),
+                              quoted(options_.shape), quoted(folder_.path()), dtype_name(dtype)));
+    }
+    void run(DType dtype, Rates& rates) const {
+        const std::string command =
+            fmt::format("{} run {} {} {} {} {} {}", script(), quoted(folder_.path()),
+                        dtype_name(dtype), threads_, kPrompt, kDepth, kNewTokens);
+        const nlohmann::json made = nlohmann::json::parse(output_of(command), nullptr, false);
+        if (!made.is_object() || !made.contains("prefill") || !made.contains("decode"))
+            throw UserError("{}: no rates in what it printed", command);
+        rates.prefill.push_back(made["prefill"].get<double>());
+        rates.decode.push_back(made["decode"].get<double>());
+    }
+
+private:
+    std::string script() const { return quoted(options_.python) + " tools/lib/ort_peer.py"; }
+
+    const PeersOptions& options_;
+    TemporaryFile folder_;
     int threads_;
 };
 
@@ -172,30 +202,39 @@ Bounds bounds_of(const planner::Plan& plan, DType dtype, const CpuLimits& limits
             limits.read / static_cast<double>(decode_weight_bytes(plan.graph))};
 }
 
-nlohmann::json figures(const char* name, const std::vector<double>& ours,
-                       const std::vector<double>& theirs, double bound) {
-    return {{"figure", name},
-            {"tokens_per_second", ours},
-            {"llama_cpp_tokens_per_second", theirs},
-            {"machine_allows_tokens_per_second", bound}};
-}
+// Of each round.
+struct Row {
+    std::string weights;
+    const char* figure;
+    const std::vector<double>&ours, &llama_cpp, &onnxruntime;  // the last may be empty
+    double bound;
+};
 
 // A row of the table; what it says goes into `rows`.
-void print_row(const std::string& name, const char* figure, const std::vector<double>& ours,
-               const std::vector<double>& theirs, double bound, nlohmann::json& rows) {
-    const double own = tools::median(ours), other = tools::median(theirs);
-    fmt::print("{:<12} {:<8} {:>8.1f} {:>10.1f} {:>7.2f}x {:>9.0f}% {:>9.0f}%\n", name, figure, own,
-               other, own / other, 100 * own / bound, 100 * other / bound);
+void print_row(const Row& row, nlohmann::json& rows) {
+    const double own = tools::median(row.ours), other = tools::median(row.llama_cpp);
+    std::string third;
+    if (!row.onnxruntime.empty()) {
+        const double its = tools::median(row.onnxruntime);
+        third = fmt::format("{:>12.1f} {:>7.2f}x", its, own / its);
+    }
+    fmt::print("{:<12} {:<8} {:>8.1f} {:>9.0f}% {:>10.1f} {:>7.2f}x {}\n", row.weights, row.figure,
+               own, 100 * own / row.bound, other, own / other, third);
     std::fflush(stdout);
-    rows.push_back(figures(figure, ours, theirs, bound));
-    rows.back()["weights"] = name;
+    rows.push_back({{"weights", row.weights},
+                    {"figure", row.figure},
+                    {"tokens_per_second", row.ours},
+                    {"llama_cpp_tokens_per_second", row.llama_cpp},
+                    {"onnxruntime_genai_tokens_per_second", row.onnxruntime},
+                    {"machine_allows_tokens_per_second", row.bound}});
 }
 
 }  // namespace
 
 void beside_peers(const PeersOptions& options) {
     const int threads = static_cast<int>(std::thread::hardware_concurrency());
-    const Peer peer(options.llama_cpp, threads);
+    const LlamaCpp llama_cpp(options.llama_cpp, threads);
+    const OnnxRuntime onnxruntime(options, threads);
     const CpuLimits limits = measure_limits(threads, size_t{1} << 30);
     fmt::print(
         "{}, random weights, {} threads, {} rounds; tokens/s, medians; prefill of {}, decode "
@@ -203,8 +242,8 @@ void beside_peers(const PeersOptions& options) {
         "operations/s (0: no such unit)\n\n",
         options.shape, threads, options.rounds, kPrompt, kDepth, limits.read / 1e9,
         limits.f32 / 1e9, limits.bf16 / 1e9, limits.int8 / 1e9);
-    fmt::print("{:<12} {:<8} {:>8} {:>10} {:>8} {:>10} {:>10}\n", "weights", "", "ours",
-               "llama.cpp", "ratio", "of limit", "its");
+    fmt::print("{:<12} {:<8} {:>8} {:>10} {:>10} {:>8} {:>12} {:>8}\n", "weights", "", "ours",
+               "of limit", "llama.cpp", "ratio", "onnxruntime", "ratio");
     const TemporaryFile f32("original.gguf");
     write_random_gguf(shape_of(options.shape).config, f32.path());
     nlohmann::json rows = nlohmann::json::array();
@@ -212,24 +251,27 @@ void beside_peers(const PeersOptions& options) {
         if (options.dtype && *options.dtype != type.dtype) continue;
         const bool is_f32 = type.dtype == DType::kF32;
         const TemporaryFile narrow(fmt::format("{}.gguf", type.peers));
-        if (!is_f32) peer.quantize(f32.path(), narrow.path(), type.peers);
+        if (!is_f32) llama_cpp.quantize(f32.path(), narrow.path(), type.peers);
+        if (onnxruntime.has(type.dtype)) onnxruntime.make(type.dtype);
         const planner::ComputeMode compute =
             is_f32 ? planner::ComputeMode::kExact
                    : options.compute.value_or(planner::ComputeMode::kFast);
         importer::Graph graph = graph_of(options.shape, type.dtype);
         const models::StandInWeights weights(graph);
         Ours ours(graph, type.dtype, compute);
-        Rates own, theirs;
+        Rates own, theirs, third;
         for (int round = 0; round < options.rounds; ++round) {
             ours.run(own);
-            peer.run(is_f32 ? f32.path() : narrow.path(), theirs);
+            llama_cpp.run(is_f32 ? f32.path() : narrow.path(), theirs);
+            if (onnxruntime.has(type.dtype)) onnxruntime.run(type.dtype, third);
         }
         const Bounds bounds = bounds_of(ours.plan(), type.dtype, limits);
         const std::string name =
             fmt::format("{}{}", dtype_name(type.dtype),
                         is_f32 ? "" : fmt::format(" {}", planner::compute_mode_name(compute)));
-        print_row(name, "prefill", own.prefill, theirs.prefill, bounds.prefill, rows);
-        print_row(name, "decode", own.decode, theirs.decode, bounds.decode, rows);
+        print_row({name, "prefill", own.prefill, theirs.prefill, third.prefill, bounds.prefill},
+                  rows);
+        print_row({name, "decode", own.decode, theirs.decode, third.decode, bounds.decode}, rows);
     }
     if (options.json.empty()) return;
     const nlohmann::json report{{"shape", options.shape},
