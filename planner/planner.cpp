@@ -94,6 +94,7 @@ bool may_improve(const PlanOptions& options) { return !row_of(options.objective)
 struct Model {
     const Graph& given;        // before its weights were quantised
     const Analysis& analysis;  // of the graph after it
+    std::optional<ComputeMode> requested;
 };
 
 // A plan and its shape in words.
@@ -129,7 +130,7 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
     if (!candidates.any_fits && !must_fit) return std::nullopt;
     if (!candidates.any_fits)
         refuse({builder.request(), nearest_plan(analysis, shape, builder)},
-               fits_of(model.given, analysis, workload));
+               fits_of(model.given, analysis, workload, model.requested));
 
     Proposal chosen;
     Plan plan;
@@ -362,20 +363,20 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
         quantized = pass("quantize_weights",
                          [&] { return importer::quantize_weights(given_graph, *requested.dtype); });
     const Graph& graph = quantized ? *quantized : given_graph;
-    const Workload given = settled_compute(graph, machine, requested);
-    const Analysis analysis = pass("analyse", [&] { return analyse(graph, given); });
-    const Model model{given_graph, analysis};
-    check_replicas(machine, given, options);
+    const Workload workload = settled_compute(graph, machine, requested);
+    const Analysis analysis = pass("analyse", [&] { return analyse(graph, workload); });
+    const Model model{given_graph, analysis, requested.compute};
+    check_replicas(machine, workload, options);
     const bool many = options.replicas != 1 || options.most_users || options.max_ttft_ns > 0 ||
                       options.max_tpot_ns > 0 || row_of(options.objective).fewest_for_load;
-    const bool fills = given.kv_tokens == Workload::kAllThatIsLeft;
+    const bool fills = workload.kv_tokens == Workload::kAllThatIsLeft;
     const bool serves = row_of(options.objective).serves;
-    if (serves && given.kv_tokens > 0)
+    if (serves && workload.kv_tokens > 0)
         throw UserError(
             "$kv_tokens {}: a plan for many users has keys and values for a whole context of each; "
             "leave it out, or give $kv_tokens auto for all that is left",
-            given.kv_tokens);
-    Workload asked = given;
+            workload.kv_tokens);
+    Workload asked = workload;
     if (serves) asked.kv_tokens = 0;
     const auto plan_many = [&](const Machine& on, bool must) {
         return plan_replicas(model, on, asked, options, must, pass, control.enumerate);
@@ -393,17 +394,17 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
     if (fills)
         pass("fill_kv_pool", plan, [&] {
             const auto fill = [&](Plan& one) {
-                one.workload.kv_tokens = given.kv_tokens;
+                one.workload.kv_tokens = workload.kv_tokens;
                 fill_kv_pool(one);
             };
             fill(plan);
             for (Plan& other : plan.others) fill(other);
         });
     pass("lower_bound", plan, [&] {
-        Workload workload = plan.workload;
-        workload.batch = std::max(given.batch, served_users(plan));
+        Workload all = plan.workload;
+        all.batch = std::max(workload.batch, served_users(plan));
         plan.prediction.lower_bound_ns =
-            lower_bound_ns(analysis, fleet ? fleet->machine : machine, workload, options.objective);
+            lower_bound_ns(analysis, fleet ? fleet->machine : machine, all, options.objective);
     });
     pass("pcie_range", plan, [&] { predict_one_pcie_link(analysis, plan); });
     pass("verify", [&] { Passes::prove("planning", plan); });

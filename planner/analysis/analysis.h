@@ -20,8 +20,9 @@ struct Analysis {
     std::vector<int> made_by;     // by ValueId: the group that makes it, or -1
 };
 
-// Refers to `graph` as long as it lives: no temporary. Of the workload, which is settled
-// (planner/search/check_options.h), the types and the arithmetic of products count.
+// Refers to `graph` as long as it lives: no temporary. Of the workload, the types and the
+// arithmetic of products count, which is exact where it is not settled
+// (planner/search/check_options.h).
 Analysis analyse(const Graph& graph, const Workload& workload);
 Analysis analyse(const Graph&& graph, const Workload& workload) = delete;
 

@@ -319,7 +319,7 @@ std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits,
         for (ValueId v : graph.ops[i].inputs)
             last_use[v.index()] = std::max(last_use[v.index()], group_of[i]);
     }
-    // What a product gathers stays with it: it is no smaller than what the next cut moves.
+    // What a product gathers stays with it: a cut there would move that and the residual stream.
     const auto stays = [&](int group) {
         return is_gathered(groups[group]) && groups[group].split.weight == WeightCut::kNone;
     };

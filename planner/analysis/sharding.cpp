@@ -37,7 +37,7 @@ constexpr SplitRule kRules[] = {
     {OpKind::kScale,            Axis::kQueryHeads, WeightCut::kNone,     SplitEffect::kSplit},
     {OpKind::kScale,            Axis::kColumns,    WeightCut::kNone,     SplitEffect::kSplit},
     {OpKind::kScale,            Axis::kVocabulary, WeightCut::kNone,     SplitEffect::kSplit},
-    // What a product reads that rounds it, and makes where it is no sum: see Assignment::gathers_.
+    // What a product reads that is summed whole, and makes: see Assignment::gathers_.
     {OpKind::kAttention,        Axis::kQueryHeads, WeightCut::kNone,     SplitEffect::kGathered},
     {OpKind::kGatedActivation,  Axis::kColumns,    WeightCut::kNone,     SplitEffect::kGathered},
     {OpKind::kLinear,           Axis::kColumns,    WeightCut::kRows,     SplitEffect::kGathered},
@@ -58,7 +58,12 @@ using Wish = std::optional<Split>;
 class Assignment {
 public:
     Assignment(const Graph& graph, const Workload& workload)
-        : graph_(graph), workload_(workload), forced_whole_(graph.ops.size(), false) {}
+        : graph_(graph), forced_whole_(graph.ops.size(), false) {
+        rounds_ = std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
+            return op.kind == OpKind::kLinear &&
+                   rounds_activations(graph.weight(op.weights[0]), workload);
+        });
+    }
 
     GraphSplits run() {
         // Each failed forward pass forces at least one more operator whole, so this ends.
@@ -136,7 +141,7 @@ private:
                 // needs it whole.
                 if (wish && !wish->whole())
                     ask_whole(op);
-                else if (rounds_input(op))
+                else if (is_summed_whole(op))
                     gathers_[op.inputs[0].index()] = true;
                 return;
             case OpKind::kRmsNorm: {
@@ -237,6 +242,7 @@ private:
         }
         const ValueId out = op.outputs[0];
         if (summing && !in.whole()) {
+            if (rounds_) return false;
             const Split own = columns_of(graph_.value(op.inputs[0]), foreign.split_units);
             if (own.whole() || in.unit_size % own.unit_size != 0) return false;
             split = {in, WeightCut::kColumns, SplitEffect::kPartial};
@@ -255,23 +261,23 @@ private:
         return true;
     }
 
-    // Sums in parts have other last bits, which roundings behind them make large.
-    bool rounds_input(const Op& op) const {
-        const Weight& weight = graph_.weight(op.weights[0]);
-        return weight.quantization.dynamic_activations || rounds_activations(weight, workload_);
+    // Sums in parts have other last bits, which roundings behind them make large: where some
+    // product rounds its input, none is summed in parts.
+    bool is_summed_whole(const Op& op) const {
+        return rounds_ || graph_.weight(op.weights[0]).quantization.dynamic_activations;
     }
 
     bool grant_linear(const Op& op, const Split& in, OpSplit& split) {
         Wish wish = output_wish(op);
         if (!in.whole()) {
-            if (rounds_input(op)) return false;
+            if (is_summed_whole(op)) return false;
             if (!allowed(op.kind, in.axis, WeightCut::kColumns, SplitEffect::kPartial))
                 return false;
             split = {in, WeightCut::kColumns, SplitEffect::kPartial};
             return true;
         }
         const int64_t features = graph_.weight(op.weights[0]).shape[0];
-        if (rounds_input(op) && (!wish || wish->whole())) {
+        if (is_summed_whole(op) && (!wish || wish->whole())) {
             split = {{Axis::kColumns, features, 1, 1}, WeightCut::kRows, SplitEffect::kGathered};
             return true;
         }
@@ -314,12 +320,12 @@ private:
     }
 
     const Graph& graph_;
-    const Workload& workload_;
+    bool rounds_ = false;  // some product rounds its activations
     std::vector<bool> forced_whole_;
     std::vector<Wish> wishes_;
-    // By value: a product reads it that rounds its input, by the smallest and largest element of
-    // all of it (DynamicQuantizeLinear) or in groups (ComputeMode::kFast). It is gathered where it
-    // was made in parts, and no sum over its columns is split.
+    // By value: a product reads it that is summed whole, as it rounds by the smallest and largest
+    // element of all of its input (DynamicQuantizeLinear), or as products round in groups
+    // (ComputeMode::kFast). It is gathered where it was made in parts.
     std::vector<bool> gathers_;
     std::vector<int64_t> kv_group_;  // by value: queries of one KV head, for KV states
     GraphSplits result_;

@@ -57,8 +57,9 @@ struct GraphSplits {
     std::vector<Split>
         values;  // by ValueId, after partial sums have been added and columns gathered
 };
-// What rounds its input in groups, or by all of it, has it whole, and its matrix cut by rows: each
-// number is then that of one device. So the workload is settled (planner/search/check_options.h).
+// Where products round their activations (ComputeMode::kFast), or one its whole input, each has
+// its input whole and its matrix cut by rows: every number is then that of one device. An
+// arithmetic that is not settled (planner/search/check_options.h) is exact.
 GraphSplits assign_splits(const Graph& graph, const Workload& workload);
 
 // Features of a value's last dimension, or 0 where it is not a number.

@@ -2,7 +2,6 @@
 #include "planner/analysis/storage.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "importer/weights/quantized_shard.h"
 

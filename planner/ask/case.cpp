@@ -14,6 +14,7 @@
 #include "planner/plan/text_table.h"
 #include "planner/plan/used_devices.h"
 #include "planner/planner.h"
+#include "planner/search/check_options.h"
 
 namespace cleave::planner {
 namespace {
@@ -99,10 +100,19 @@ void add_like(Machine& machine, DeviceId like, const DeviceSpec& spec) {
                              [](const Link& l) { return std::pair(l.from, l.to); });
 }
 
+// What was chosen for the devices and types of the plan is chosen anew for others.
+Workload open_workload(const Plan& plan) {
+    Workload open = plan.workload;
+    open.compute.reset();
+    const bool by_default =
+        settled_compute(plan.graph, plan.machine, open).compute == plan.workload.compute;
+    return by_default ? open : plan.workload;
+}
+
 }  // namespace
 
 Case case_of(const Plan& plan) {
-    Case asked{plan.graph, plan.machine, plan.workload, plan.options};
+    Case asked{plan.graph, plan.machine, open_workload(plan), plan.options};
     if (plan.num_replicas() == 1) return asked;
     std::string others;
     for (int64_t r = 1; r < plan.num_replicas(); ++r)
@@ -121,7 +131,7 @@ Case case_of(const Plan& plan) {
 }
 
 Case replica_case(const Plan& plan) {
-    Case asked{plan.graph, plan.machine, plan.workload, plan.options};
+    Case asked{plan.graph, plan.machine, open_workload(plan), plan.options};
     asked.options.replicas = 1;
     if (row_of(plan.options.objective).fewest_for_load)  // they are found
         asked.options.objective = Objective::kThroughput;

@@ -52,11 +52,17 @@ Pareto pareto(const Case& base, const std::function<void(size_t, size_t)>& progr
     PlanOptions many = base.options;
     many.objective = Objective::kThroughput;
     const std::vector<Division> all = divisions(base.machine, many, INT64_MAX);
+    // The arithmetic of products is that of the whole machine, not of a part that is all hosts.
+    Workload workload = base.workload;
+    if (!workload.compute && std::ranges::any_of(base.machine.devices, [](const DeviceInfo& d) {
+            return d.limits.has_warps();
+        }))
+        workload.compute = ComputeMode::kExact;
     std::vector<ParetoPoint> points;
     for (size_t i = 0; i < all.size(); ++i) {
         const std::vector<Machine>& parts = all[i].parts;
         if (!points.empty() && parts.front().devices.size() > kLargestReplica) break;
-        Case asked{base.graph, parts.front(), base.workload, many};
+        Case asked{base.graph, parts.front(), workload, many};
         asked.options.replicas = 1;
         asked.options.most_users = false;
         for (int64_t users = 1; users <= kMostUsers; users *= 2) {

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include "planner/plan/text_table.h"
-#include "planner/search/check_options.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -45,11 +44,6 @@ std::string change_text(const Change& c) {
 }
 
 Case changed(Case asked, const Change& change) {
-    // What was chosen for the devices and types that there were is chosen anew.
-    Workload open = asked.workload;
-    open.compute.reset();
-    if (settled_compute(asked.graph, asked.machine, open).compute == asked.workload.compute)
-        asked.workload.compute.reset();
     const size_t before = asked.machine.devices.size();
     for (const std::string& list : change.add) asked.machine = with_devices(asked.machine, list);
     for (const std::string& list : change.remove)

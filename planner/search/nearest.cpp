@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "importer/weights/quantize.h"
+#include "planner/search/check_options.h"
 #include "planner/search/check_sizes.h"
 #include "planner/search/propose.h"
 
@@ -71,14 +72,18 @@ PlanBody nearest_plan(const Analysis& analysis, const Shape& shape, PlanBuilder&
     return nearest ? std::move(*nearest) : builder.build(proposals.found[0].placement);
 }
 
-Fits fits_of(const Graph& given, const Analysis& analysis, const Workload& workload) {
-    return [&](const Machine& m, const Workload& w, const PlanOptions& o) {
-        if (w.dtype == workload.dtype || (!quantizes(w) && !quantizes(workload)))
-            return any_plan_fits(analysis, m, w, o);
-        if (!quantizes(w)) return any_plan_fits(analyse(given, w), m, w, o);
+Fits fits_of(const Graph& given, const Analysis& analysis, const Workload& workload,
+             std::optional<ComputeMode> requested) {
+    return [&, requested](const Machine& m, Workload w, const PlanOptions& o) {
+        if (w.dtype == workload.dtype) return any_plan_fits(analysis, m, w, o);
+        w.compute = requested;
+        const auto fits = [&](const Graph& graph) {
+            w = settled_compute(graph, m, w);
+            return any_plan_fits(analyse(graph, w), m, w, o);
+        };
+        if (!quantizes(w)) return fits(given);
         if (!importer::why_not_quantized(given, *w.dtype).empty()) return false;
-        const Graph other = importer::quantize_weights(given, *w.dtype);
-        return any_plan_fits(analyse(other, w), m, w, o);
+        return fits(importer::quantize_weights(given, *w.dtype));
     };
 }
 

@@ -26,6 +26,7 @@ PlanBody nearest_plan(const Analysis& analysis, const Shape& shape, PlanBuilder&
 
 // Answers by building until one plan fits. `given`: the graph before its weights were quantised;
 // `analysis`: of the graph after it. Keeps all three.
-Fits fits_of(const Graph& given, const Analysis& analysis, const Workload& workload);
+Fits fits_of(const Graph& given, const Analysis& analysis, const Workload& workload,
+             std::optional<ComputeMode> requested);
 
 }  // namespace cleave::planner

@@ -265,8 +265,8 @@ void check_activation_dtype(const Plan& plan, Report& report) {
                        dtype, d.name);
 }
 
-// Only hosts can round activations, and a product that does has all of its columns in one sum: the
-// last bits of sums in parts would become other roundings.
+// Only hosts can round activations, and where some product does, each has all of its columns in one
+// sum: the last bits of sums in parts would become other roundings.
 void check_compute(const Plan& plan, Report& report) {
     if (plan.workload.compute != ComputeMode::kFast) return;
     for (const DeviceInfo& d : plan.machine.devices)
@@ -275,14 +275,20 @@ void check_compute(const Plan& plan, Report& report) {
     std::vector<bool> multiplies(plan.graph.weights.size(), false);
     for (const importer::Op& op : plan.graph.ops)
         if (op.kind == importer::OpKind::kLinear) multiplies[op.weights[0].index()] = true;
+    const auto is_matrix = [&](const WeightShard& s) {
+        return multiplies[s.weight.index()] && plan.graph.weight(s.weight).shape.size() == 2;
+    };
+    if (std::none_of(plan.weights.begin(), plan.weights.end(), [&](const WeightShard& s) {
+            return is_matrix(s) &&
+                   (s.dtype == DType::kBF16 || meets_int8(plan.graph.weight(s.weight), s.dtype));
+        }))
+        return;
     for (const WeightShard& s : plan.weights) {
         const importer::Weight& w = plan.graph.weight(s.weight);
-        if (w.shape.size() != 2 || !multiplies[s.weight.index()]) continue;
-        if (s.dtype != DType::kBF16 && !meets_int8(w, s.dtype)) continue;
-        if (s.columns != Range{0, w.shape[1]})
+        if (is_matrix(s) && s.columns != Range{0, w.shape[1]})
             report.add("compute",
-                       "{} columns {} on {}: a product that rounds its activations is summed in "
-                       "parts",
+                       "{} columns {} on {}: a product is summed in parts, and products round "
+                       "their activations",
                        w.name, range_text(s.columns), device_name(plan, s.device));
     }
 }

@@ -25,12 +25,15 @@ void HostJob::meet() {
     {
         Lock lock(job.mutex);
         const Clock::time_point begin = Clock::now(), end = begin + job.options.join;
-        bool is_told = !job.options.waits;
+        bool has_waited = !job.options.waits;
         while (!job.joined && Clock::now() < end) {
             if (job.options.cancel) job.options.cancel->throw_if_cancelled();
-            if (!is_told && Clock::now() >= begin + job.options.patience) {
-                is_told = true;
+            if (!has_waited && Clock::now() >= begin + job.options.patience) {
+                has_waited = true;
+                lock.unlock();
                 job.options.waits();
+                lock.lock();
+                continue;
             }
             job.changed.wait_for(lock, std::chrono::milliseconds(50));
         }

@@ -145,11 +145,12 @@ TEST_CASE("200 plans of random models for random machines run to the tokens of o
         workload.prompt_tokens = 8;
         workload.context = 16;
         workload.prefill_chunk = drawer.pick(0, 1) ? 4 : 64;
+        if (i % 3 == 0) workload.dtype = DType::kInt4;  // with activations rounded to int8
         Prompts prompts = drawer.prompts(graph, static_cast<int>(workload.batch));
         INFO("case " << i << ": " << shape.config.num_layers << " layers of "
                      << shape.config.hidden_size << " on " << devices << " devices, tp "
                      << options.tensor_parallel << " pp " << options.pipeline_stages << ", "
-                     << options.pins.size() << " pins");
+                     << options.pins.size() << " pins" << (workload.dtype ? ", int4" : ""));
         planner::Plan plan = planner::make_plan(graph, machine, workload, options);
         REQUIRE(planner::find_violations(plan).empty());
         planner::Plan alone = planner::make_plan(

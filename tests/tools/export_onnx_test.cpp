@@ -173,6 +173,32 @@ TEST_CASE("the standard's annotations alone give the plan: stages, shards and ev
     }
 }
 
+TEST_CASE("annotations of others decide whether products of narrow weights are summed in parts",
+          "[tools]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP(kOnnxNoPython);
+    TemporaryFolder folder;
+    const std::string model = (folder.path() / "bf16").string(),
+                      foreign = (folder.path() / "foreign.onnx").string(),
+                      plan = (folder.path() / "again.plan").string();
+    REQUIRE(run_cleave({"model", "stories-260k", "--dtype", "bf16", "-o", model}).exit_code == 0);
+    for (const char* compute : {"exact", "fast"}) {
+        INFO(compute);
+        const fs::path out = folder.path() / compute;
+        REQUIRE(run_cleave({"export", model + "/model.onnx", "--devices", "host[0-1]", "--tp", "2",
+                            "--compute", compute, "--format", "onnx", "-o", out.string()})
+                    .exit_code == 0);
+        run_script(python,
+                   fmt::format("'{}' damage foreign '{}'", (out / "model.onnx").string(), foreign),
+                   folder.path());
+        const CommandResult r = run_cleave({"check", foreign, "--json", "-o", plan});
+        INFO(r.output << r.error);
+        REQUIRE(r.exit_code == 0);
+        CHECK(Json::parse(run_cleave({"plan", plan, "--json"}).output)["workload"]["compute"] ==
+              compute);
+    }
+}
+
 TEST_CASE("a sharding of others that no plan can follow is refused by its node's name", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
     if (!python) CLEAVE_SKIP(kOnnxNoPython);

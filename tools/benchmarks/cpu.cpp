@@ -399,9 +399,7 @@ int main(int argc, char** argv) {
             with_peers.compute = workload_of(flags).compute;
             bench::beside_peers(with_peers);
         } else if (flags.many)
-            bench::many_sequences(
-                flags.shape, flags.dtype,
-                workload_of(flags).compute.value_or(planner::ComputeMode::kExact));
+            bench::many_sequences(flags.shape, flags.dtype, workload_of(flags).compute);
         else if (flags.batches)
             batches(flags);
         else

@@ -46,7 +46,7 @@ constexpr Way kWays[] = {{"one device", "host", 1, 1, 1, 1},
 struct Model {
     importer::Graph graph;
     DType dtype;  // of weights on the device
-    planner::ComputeMode compute;
+    std::optional<planner::ComputeMode> compute;
 };
 
 planner::Plan plan_of(const Model& model, const planner::HostFacts& facts, const Way& way,
@@ -127,7 +127,8 @@ private:
 
 }  // namespace
 
-void many_sequences(const std::string& shape, DType dtype, planner::ComputeMode compute) {
+void many_sequences(const std::string& shape, DType dtype,
+                    std::optional<planner::ComputeMode> compute) {
     Model model{graph_of(shape, dtype), dtype, compute};
     const models::StandInWeights weights(model.graph);
     planner::HostFacts facts = planner::read_host_facts();

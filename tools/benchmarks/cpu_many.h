@@ -12,6 +12,7 @@ namespace cleave::bench {
 
 // Prints one table. Rounds of all ways and of the host's measurement take turns, so that both see
 // what the machine does meanwhile. UserError for an unknown shape.
-void many_sequences(const std::string& shape, DType dtype, planner::ComputeMode compute);
+void many_sequences(const std::string& shape, DType dtype,
+                    std::optional<planner::ComputeMode> compute);
 
 }  // namespace cleave::bench

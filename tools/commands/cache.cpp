@@ -76,8 +76,6 @@ void run_cache(const CacheArguments& flags) {
          format_bytes(all.bytes()), format_bytes(all.limit));
 }
 
-}  // namespace
-
 // "2GiB" or "500MB", as their number of bytes.
 CLI::Validator size_in_bytes() {
     const auto convert = [](std::string& text) -> std::string {
@@ -89,11 +87,15 @@ CLI::Validator size_in_bytes() {
             }
         } catch (const CLI::Error&) {
         }
-        return fmt::format("'{}' is no size: give a number of bytes, or of a unit: 500MB, 4GiB",
-                           text);
+        return fmt::format(
+            "'{}' is no size, or too large a one: give a number of bytes, or of a unit: 500MB, "
+            "4GiB",
+            text);
     };
     return {convert, ""};
 }
+
+}  // namespace
 
 void add_cache(CLI::App& app) {
     auto flags = std::make_shared<CacheArguments>();

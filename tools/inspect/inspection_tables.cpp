@@ -153,7 +153,7 @@ private:
     std::vector<LayerRows> rows_;
 };
 
-// Of a device's memory: what is less is neither listed nor told apart.
+// Of a device's memory: what is less is not listed, and makes no group of its own.
 bool counts(int64_t bytes, const DeviceMemory& memory) { return bytes * 100 >= memory.needed(); }
 
 // What the memory of devices holds that hold the same things.

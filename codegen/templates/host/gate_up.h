@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // [RmsNorm] Linear gate, Linear up, activation(gate) * up. Item: `kItemRows` columns of the
 // intermediate vector of every token; gate and up meet in scratch and never reach memory. Config:
-// kIn, kOut, kItemRows, kTokens, kReproducible, kFast, GateWeight, UpWeight, kGateBias + GateBias,
-// kUpBias
-// + UpBias, kNorm + NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset,
-// epilogue.h's.
+// kIn, kOut, kItemRows, kTokens, kReproducible, kFast, GateWeight, UpWeight, kGateBias with
+// GateBias, kUpBias with UpBias, kNorm with NormWeight, kEpsilon and kNormOffset, kActivation,
+// kXStride, kXOffset, epilogue.h's.
 #pragma once
 
 #include "epilogue.h"

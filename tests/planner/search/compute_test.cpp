@@ -88,17 +88,26 @@ TEST_CASE("a plan that rounds what it sums in parts is refused", "[planner]") {
         const std::vector<Violation> violations = find_violations(plan);
         REQUIRE(!violations.empty());
         CHECK(violations[0].rule == "compute");
-        CHECK_THAT(violations[0].message, Contains("is summed in parts"));
+        CHECK_THAT(violations[0].message, Contains("a product is summed in parts"));
     }
 }
 
-TEST_CASE("what if a GPU is added chooses the arithmetic of products anew", "[planner]") {
-    const Plan plan = computed(DType::kBF16, "sim:host[0-1]", {});
-    REQUIRE(plan.workload.compute == ComputeMode::kFast);
-    const WhatIfAnswer answer = what_if(plan, case_of(plan), {.add = {"sim:h100[0]"}});
-    INFO(answer.answer);
-    REQUIRE(answer.outcome.plan);
-    CHECK(answer.outcome.plan->workload.compute == ComputeMode::kExact);
+TEST_CASE("what if other types or devices were given chooses the arithmetic of products anew",
+          "[planner]") {
+    const auto after = [](const Plan& before, const Change& change) {
+        const WhatIfAnswer answer = what_if(before, case_of(before), change);
+        INFO(answer.answer);
+        REQUIRE(answer.outcome.plan);
+        return answer.outcome.plan->workload.compute;
+    };
+    CHECK(after(computed(DType::kF32, "host[0-1]", {}), {.dtype = DType::kInt8}) ==
+          ComputeMode::kFast);
+    CHECK(after(computed(DType::kBF16, "host[0-1]", {}), {.dtype = DType::kF32}) ==
+          ComputeMode::kExact);
+    CHECK(after(computed(DType::kBF16, "host[0-1]", ComputeMode::kExact), {.batch = 2}) ==
+          ComputeMode::kExact);
+    CHECK(after(computed(DType::kBF16, "sim:host[0-1]", {}), {.add = {"sim:h100[0]"}}) ==
+          ComputeMode::kExact);
 }
 
 }  // namespace cleave::test

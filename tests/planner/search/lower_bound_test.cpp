@@ -33,7 +33,8 @@ TEST_CASE("no plan scores less than the lower bound, whatever the objective and 
             options.pipeline_stages = devices / tp;
         }
         Plan plan =
-            make_plan(models::build_llama_graph(shape, DType::kF16), machine, workload, options);
+            make_plan(models::build_llama_graph(shape, i % 3 == 0 ? DType::kBF16 : DType::kF16),
+                      machine, workload, options);
         INFO("case " << i << " on " << devices << " devices, " << plan.stages.size()
                      << " stages, objective " << row_of(options.objective).name);
         REQUIRE(plan.prediction.lower_bound_ns > 0);

@@ -63,7 +63,8 @@ TEST_CASE("plans of random models on random machines are never worse than any of
           "[planner]") {
     test::Drawer drawer(7);
     for (int i = 0; i < test::cases(150); ++i) {
-        Graph graph = models::build_llama_graph(drawer.model({}), DType::kF16);
+        Graph graph =
+            models::build_llama_graph(drawer.model({}), i % 2 ? DType::kBF16 : DType::kF16);
         Machine machine = drawer.catalogue_machine(6);
         Workload workload;
         workload.batch = 1 + i % 3;

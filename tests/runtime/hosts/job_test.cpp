@@ -235,16 +235,21 @@ TEST_CASE("a failed run cancels what the process does", "[runtime]") {
     fails.join();
 }
 
-TEST_CASE("processes that are waited for are told of once, and refused with what helps",
+TEST_CASE("a rank says once that it waits for others, and is refused with what helps",
           "[runtime]") {
     FakeMpi mpi({"a", "b"});
     mpi.never_join();
     JobOptions options = options_of("one");
     options.join = std::chrono::seconds(1);
     options.patience = std::chrono::milliseconds(1);
-    int told = 0;
-    options.waits = [&] { ++told; };
+    int waits = 0;
+    options.waits = [&] { ++waits; };
     CHECK_THAT(cleave::test::user_error([&] { const HostJob job(mpi.table(0), options); }),
                Contains("not reached within 1 s") && Contains("tools/mpirun --net"));
-    CHECK(told == 1);
+    CHECK(waits == 1);
+    // Nobody waits where all have come.
+    FakeMpi other({"a"});
+    options.patience = std::chrono::minutes(1);
+    HostJob(other.table(0), options).leave();
+    CHECK(waits == 1);
 }

@@ -338,7 +338,13 @@ private:
 
 ForeignPlan plan_as_annotated(const onnx::ModelProto& model, const Graph& graph,
                               const Machine& machine, const Workload& workload) {
-    return ForeignReader(model, graph, machine, workload).run();
+    ForeignPlan said = ForeignReader(model, graph, machine, workload).run();
+    if (said.findings.empty() || workload.compute) return said;
+    // Matrices that are cut by columns are products that nothing rounds.
+    Workload exact = workload;
+    exact.compute = ComputeMode::kExact;
+    ForeignPlan other = ForeignReader(model, graph, machine, exact).run();
+    return other.findings.empty() ? std::move(other) : std::move(said);
 }
 
 }  // namespace cleave::planner
