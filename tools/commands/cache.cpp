@@ -80,17 +80,19 @@ void run_cache(const CacheArguments& flags) {
 CLI::Validator size_in_bytes() {
     const auto convert = [](std::string& text) -> std::string {
         std::string bytes = text;
+        bool is_size = false;
         try {
-            if (CLI::AsSizeValue(true)(bytes).empty()) {
-                text = bytes;
-                return "";
-            }
+            is_size = CLI::AsSizeValue(true)(bytes).empty();
         } catch (const CLI::Error&) {
+            is_size = false;
         }
-        return fmt::format(
-            "'{}' is no size, or too large a one: give a number of bytes, or of a unit: 500MB, "
-            "4GiB",
-            text);
+        if (!is_size)
+            return fmt::format(
+                "'{}' is no size, or too large a one: give a number of bytes, or of a unit: 500MB, "
+                "4GiB",
+                text);
+        text = bytes;
+        return "";
     };
     return {convert, ""};
 }
