@@ -58,12 +58,9 @@ using Wish = std::optional<Split>;
 class Assignment {
 public:
     Assignment(const Graph& graph, const Workload& workload)
-        : graph_(graph), forced_whole_(graph.ops.size(), false) {
-        rounds_ = std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
-            return op.kind == OpKind::kLinear &&
-                   rounds_activations(graph.weight(op.weights[0]), workload);
-        });
-    }
+        : graph_(graph),
+          rounds_(workload.compute == ComputeMode::kFast && any_product_rounds(graph, workload)),
+          forced_whole_(graph.ops.size(), false) {}
 
     GraphSplits run() {
         // Each failed forward pass forces at least one more operator whole, so this ends.
@@ -320,7 +317,7 @@ private:
     }
 
     const Graph& graph_;
-    bool rounds_ = false;  // some product rounds its activations
+    const bool rounds_;  // some product rounds its activations
     std::vector<bool> forced_whole_;
     std::vector<Wish> wishes_;
     // By value: a product reads it that is summed whole, as it rounds by the smallest and largest

@@ -28,9 +28,11 @@ std::optional<DType> activation_rounding(const Weight& weight, const Workload& w
     return DType::kInt8;
 }
 
-bool rounds_activations(const Weight& weight, const Workload& workload) {
-    return workload.compute == ComputeMode::kFast &&
-           activation_rounding(weight, workload).has_value();
+bool any_product_rounds(const Graph& graph, const Workload& workload) {
+    return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
+        return op.kind == OpKind::kLinear &&
+               activation_rounding(graph.weight(op.weights[0]), workload);
+    });
 }
 
 int64_t column_block(const Weight& weight, const Workload& workload) {

@@ -19,8 +19,8 @@ DType device_dtype(const importer::Weight& weight, const Workload& workload);
 // What a product with the matrix rounds its activations to where the plan computes fast: bf16, int8
 // in groups of kRoundingGroup, or nothing.
 std::optional<DType> activation_rounding(const importer::Weight& weight, const Workload& workload);
-// Whether it does in this workload.
-bool rounds_activations(const importer::Weight& weight, const Workload& workload);
+// Whether it does for any product of the graph.
+bool any_product_rounds(const importer::Graph& graph, const Workload& workload);
 
 // Columns of a matrix that one scale serves on devices, so that no cut may part them; else 1.
 int64_t column_block(const importer::Weight& weight, const Workload& workload);

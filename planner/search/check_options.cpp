@@ -91,27 +91,6 @@ void check_activation_dtype(const Machine& machine, const Workload& w) {
             w.activation_dtype, host->name);
 }
 
-}  // namespace
-
-// GPUs' kernels have one arithmetic each, which is neither.
-Workload settled_compute(const Graph& graph, const Machine& machine, Workload w) {
-    const auto gpu = std::find_if(machine.devices.begin(), machine.devices.end(),
-                                  [](const DeviceInfo& d) { return d.limits.has_warps(); });
-    if (w.compute == ComputeMode::kFast && gpu != machine.devices.end())
-        throw UserError(
-            "$compute fast: {} is a GPU, whose kernels round activations in one way of their own; "
-            "leave $compute out, or give $devices that are all hosts",
-            gpu->name);
-    if (w.compute) return w;
-    const bool rounds = std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
-        return op.kind == OpKind::kLinear && activation_rounding(graph.weight(op.weights[0]), w);
-    });
-    w.compute = rounds && gpu == machine.devices.end() ? ComputeMode::kFast : ComputeMode::kExact;
-    return w;
-}
-
-namespace {
-
 std::string count_of(const Machine& machine) {
     auto n = machine.devices.size();
     return n == 1 ? "1 device" : std::to_string(n) + " devices";
@@ -211,6 +190,21 @@ Shape check_shape(const Machine& machine, const PlanOptions& o) {
 }
 
 }  // namespace
+
+// GPUs' kernels have one arithmetic each, which is neither.
+Workload settled_compute(const Graph& graph, const Machine& machine, Workload w) {
+    const auto gpu = std::find_if(machine.devices.begin(), machine.devices.end(),
+                                  [](const DeviceInfo& d) { return d.limits.has_warps(); });
+    if (w.compute == ComputeMode::kFast && gpu != machine.devices.end())
+        throw UserError(
+            "$compute fast: {} is a GPU, whose kernels round activations in one way of their own; "
+            "leave $compute out, or give $devices that are all hosts",
+            gpu->name);
+    if (w.compute) return w;
+    const bool is_fast = gpu == machine.devices.end() && any_product_rounds(graph, w);
+    w.compute = is_fast ? ComputeMode::kFast : ComputeMode::kExact;
+    return w;
+}
 
 Shape check_options(const Analysis& analysis, const Machine& machine, Workload& workload,
                     const PlanOptions& options) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "importer/weights/quantize.h"
-#include "planner/search/check_options.h"
 #include "planner/search/check_sizes.h"
 #include "planner/search/propose.h"
 

@@ -25,7 +25,8 @@ bool quantizes(const Workload& workload);
 PlanBody nearest_plan(const Analysis& analysis, const Shape& shape, PlanBuilder& builder);
 
 // Answers by building until one plan fits. `given`: the graph before its weights were quantised;
-// `analysis`: of the graph after it. Keeps all three.
+// `analysis`: of the graph after it;
+// `requested`: the arithmetic of products that was asked for. Keeps the first three.
 Fits fits_of(const Graph& given, const Analysis& analysis, const Workload& workload,
              std::optional<ComputeMode> requested);
 

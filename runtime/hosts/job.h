@@ -53,8 +53,8 @@ struct JobOptions {
     std::chrono::milliseconds silent{5000};  // a rank that gave none for so long is lost
     std::chrono::seconds join{60};           // all ranks have joined
     std::chrono::milliseconds answer{300};   // of a rank that is asked for a sign of life
-    std::chrono::milliseconds patience{
-        5000};  // of joining, before waits() is called once, on the thread that makes the job
+    std::chrono::milliseconds patience{5000};  // of joining, before waits() is called
+    // Once, on the thread that makes the job; may be empty.
     std::function<void()> waits = nullptr;
 };
 

@@ -46,8 +46,8 @@ fs::path small_model(const fs::path& folder) {
     return models::write_onnx_llama(shape, (folder / "model").string(), {});
 }
 
-CommandResult of_model(const char* command, const fs::path& model, const Devices& devices,
-                       const std::vector<std::string>& rest) {
+CommandResult cleave(const char* command, const fs::path& model, const Devices& devices,
+                     const std::vector<std::string>& rest) {
     std::vector<std::string> arguments{command, model.string(), "--devices"};
     arguments.insert(arguments.end(), devices.begin(), devices.end());
     arguments.insert(arguments.end(), rest.begin(), rest.end());
@@ -58,7 +58,7 @@ fs::path export_iree(const fs::path& model, const Devices& devices, const fs::pa
     const fs::path out = folder / "exported";
     fs::remove_all(out);
     const CommandResult r =
-        of_model("export", model, devices, {"--format", "iree", "-o", out.string()});
+        cleave("export", model, devices, {"--format", "iree", "-o", out.string()});
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     return out;
@@ -75,7 +75,7 @@ std::string iree_check(const char* python, const fs::path& exported, const std::
 }
 
 Json plan_json(const fs::path& model, const Devices& devices) {
-    const CommandResult r = of_model("plan", model, devices, {"--json"});
+    const CommandResult r = cleave("plan", model, devices, {"--json"});
     REQUIRE(r.exit_code == 0);
     return Json::parse(r.output);
 }
@@ -150,8 +150,7 @@ TEST_CASE("IREE gathers what products that round it read", "[tools]") {
     TemporaryFolder folder;
     const fs::path model = small_model(folder.path());
     const Devices devices{"host[0-1]", "--tp", "2", "--dtype", "bf16", "--kv-dtype", "f32"};
-    const Json plan = Json::parse(of_model("plan", model, devices, {"--json"}).output);
-    CHECK(plan["workload"]["compute"] == "fast");
+    CHECK(plan_json(model, devices)["workload"]["compute"] == "fast");
     const fs::path out = export_iree(model, devices, folder.path());
     iree_check(python, out, "run");
     check_same(run_folder(python, out, kIreeIds, kIreeNewTokens, folder.path()),

@@ -16,13 +16,6 @@ using Catch::Contains;
 
 namespace {
 
-CommandResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
-    std::vector<std::string> command = mpirun(ranks);
-    command.emplace_back(CLEAVE_BINARY);
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    return run_program(command);
-}
-
 struct Run {
     Json json;
     std::string logits;

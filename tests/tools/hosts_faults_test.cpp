@@ -227,6 +227,21 @@ TEST_CASE("ranks with other weights or another build refuse the run before anyth
     CHECK_THAT(other_build.error, Contains("all ranks of a run need one build of Cleave"));
 }
 
+namespace {
+
+// A run of two ranks that ended with these words, said by rank 0 and by rank 1, before anything
+// ran.
+void check_refused_on_both(const CommandResult& result, const std::string& words,
+                           const std::string& also) {
+    INFO(result.error);
+    CHECK(result.exit_code == 1);
+    CHECK(result.output.empty());
+    CHECK_THAT(result.error, Contains(words) && Contains(also));
+    CHECK(result.error.find(words) != result.error.rfind(words));
+}
+
+}  // namespace
+
 TEST_CASE("a plan with a device that its rank does not have is refused on all, by that rank's name",
           "[tools]") {
     if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
@@ -234,14 +249,7 @@ TEST_CASE("a plan with a device that its rank does not have is refused on all, b
     const std::string machine = (folder.path() / "machine.json").string(),
                       card = (folder.path() / "card.json").string(),
                       plan = (folder.path() / "plan").string();
-    std::vector<std::string> ranks = mpirun(2);
-    const auto on_two = [&](const std::vector<std::string>& arguments) {
-        std::vector<std::string> command = ranks;
-        command.emplace_back(CLEAVE_BINARY);
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        return run_program(command);
-    };
-    REQUIRE(on_two({"devices", "--devices", "host", "-o", machine}).exit_code == 0);
+    REQUIRE(run_ranks(2, {"devices", "--devices", "host", "-o", machine}).exit_code == 0);
     REQUIRE(run_cleave({"devices", "--devices", "sim:h100[0]", "-o", card}).exit_code == 0);
     // The second host's device is a card now, which no machine of the tests has.
     std::string text = read_file(machine);
@@ -262,13 +270,8 @@ TEST_CASE("a plan with a device that its rank does not have is refused on all, b
         {"plan", bundled_model().string(), "--machine", machine, "--pp", "2", "-o", plan});
     INFO(planned.error);
     REQUIRE(planned.exit_code == 0);
-    const CommandResult refused = on_two({"run", plan, "--prompt", "Once"});
-    INFO(refused.error);
-    CHECK(refused.exit_code == 1);
-    CHECK(refused.output.empty());
-    const std::string words = "rank 1: cuda[0]@1: the plan was made for other devices";
-    CHECK_THAT(refused.error, Contains(words) && Contains("GPU-1234"));
-    CHECK(refused.error.find(words) != refused.error.rfind(words));
+    check_refused_on_both(run_ranks(2, {"run", plan, "--prompt", "Once"}),
+                          "rank 1: cuda[0]@1: the plan was made for other devices", "GPU-1234");
 }
 
 namespace {
@@ -293,14 +296,8 @@ CommandResult with_rank_1(const std::string& how, const std::vector<std::string>
 TEST_CASE("a rank without memory for its part of the plan is named on all before anything runs",
           "[tools]") {
     if (const std::string why = no_mpi(); !why.empty()) CLEAVE_SKIP(why);
-    const CommandResult result = with_rank_1("ulimit -v 1500000", {"--kv-tokens", "1000000"});
-    INFO(result.error);
-    CHECK(result.exit_code == 1);
-    CHECK(result.output.empty());
-    const std::string words = "rank 1: allocating";
-    CHECK_THAT(result.error, Contains(words) && Contains("for the kv arena failed"));
-    // Rank 0 says it, and rank 1 does.
-    CHECK(result.error.find(words) != result.error.rfind(words));
+    check_refused_on_both(with_rank_1("ulimit -v 1500000", {"--kv-tokens", "1000000"}),
+                          "rank 1: allocating", "for the kv arena failed");
 }
 
 TEST_CASE("a full disk on one rank costs its kept kernels, and on rank 0 what it was to write",

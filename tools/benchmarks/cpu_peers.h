@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench cpu --peers`: prefill of 512 tokens and decode behind 256 of a Llama shape, by us
+// `tools/bench cpu --peers`: prefill of 512 tokens and decode behind 256 of a Llama shape, by us,
 // by llama.cpp's llama-bench and by onnxruntime-genai in alternating rounds, each with as many
 // threads as there are cores. Out: a table, and a JSON file of the same where one is asked for.
 #pragma once

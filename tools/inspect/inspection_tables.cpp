@@ -258,15 +258,14 @@ struct KernelRow {
 
 // "{q,k,v}_proj", as a shell writes it.
 std::string braced(const std::vector<std::string>& names) {
-    const size_t end = names[0].rfind('_');
-    const std::string suffix = end == std::string::npos ? "" : names[0].substr(end);
+    const std::string suffix = names[0].substr(std::min(names[0].rfind('_'), names[0].size()));
+    if (names.size() == 1 || suffix.empty() ||
+        !std::ranges::all_of(names, [&](const auto& name) { return name.ends_with(suffix); }))
+        return fmt::format("{}", fmt::join(names, " "));
     std::vector<std::string> heads;
     for (const std::string& name : names)
-        if (!suffix.empty() && name.ends_with(suffix))
-            heads.push_back(name.substr(0, name.size() - suffix.size()));
-    return heads.size() > 1 && heads.size() == names.size()
-               ? fmt::format("{{{}}}{}", fmt::join(heads, ","), suffix)
-               : fmt::format("{}", fmt::join(names, " "));
+        heads.push_back(name.substr(0, name.size() - suffix.size()));
+    return fmt::format("{{{}}}{}", fmt::join(heads, ","), suffix);
 }
 
 // "512 of 128", "48x2 of 512".

@@ -31,4 +31,12 @@ inline std::vector<std::string> mpirun(int ranks) {
             "ob1",     "--mca", "btl",    "tcp,self",        "-np",   std::to_string(ranks)};
 }
 
+// The command line on so many ranks.
+inline CommandResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = mpirun(ranks);
+    command.emplace_back(CLEAVE_BINARY);
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_program(command);
+}
+
 }  // namespace cleave::test
