@@ -138,7 +138,7 @@ TEST_CASE("a plan with any one number changed is refused, or loads and runs", "[
     const auto folder = [&](const char* name) {
         return models::import_folder((files / "families" / name).string());
     };
-    const std::vector<std::pair<importer::Graph, size_t>> cases{
+    const std::vector<std::pair<importer::Graph, size_t>> models{
         {random_model(small_shape(), 7), 3},  // on tp 2 x pp 2
         {folder("llama_int4_zeros"), 1},      // on tp 2
         {folder("llama_gptq"), 0},
@@ -150,8 +150,8 @@ TEST_CASE("a plan with any one number changed is refused, or loads and runs", "[
     workload.prompt_tokens = 8;
     workload.context = 16;
     std::mt19937 random(5);
-    int64_t refused = 0, ran = 0;
-    for (const auto& [graph, shape] : cases) {
+    int64_t tried = 0, refused = 0, ran = 0;
+    for (const auto& [graph, shape] : models) {
         pb::PlanFile file;
         REQUIRE(file.ParseFromString(
             planner::serialize_plan(plan_for(graph, device_shapes()[shape], workload))));
@@ -162,6 +162,7 @@ TEST_CASE("a plan with any one number changed is refused, or loads and runs", "[
         find_numbers(plan, {}, "", numbers);
         REQUIRE(numbers.size() > 150);
         for (const auto& [name, places] : numbers) {
+            if (tried++ % kOneOf != 0) continue;
             const Place& place = places[random() % places.size()];
             for (const double factor : {0.0, -1.0, 1.0, 1e9}) {
                 pb::Plan changed = plan;
@@ -174,8 +175,8 @@ TEST_CASE("a plan with any one number changed is refused, or loads and runs", "[
             }
         }
     }
-    CHECK(refused > 1000);
-    CHECK(ran > 500);
+    CHECK(refused > cases(1000));
+    CHECK(ran > cases(500));
 }
 
 }  // namespace cleave::test

@@ -47,6 +47,7 @@ void PeerRig::connect(const std::string& device_name) {
     const int64_t signal_bytes =
         kPeerParts * planner::peer_signal_row(planner::DeviceId(devices.size()));
     for (auto& device : devices) {
+        mailboxes_.push_back(device->mailbox());
         areas.push_back(device->allocate_exchange(kSlice * planner::kPeerChannels, "area"));
         signals.push_back(device->allocate_exchange(signal_bytes, "signals"));
         device->fill(signals.back(), signal_bytes, 0);
@@ -121,8 +122,7 @@ void PeerRig::run_side_by_side(int k, const std::vector<std::vector<uint64_t>>& 
                 failed = true;
                 // The others need not wait for it.
                 for (size_t other = 0; other < devices.size(); ++other)
-                    if (!device(other).mailbox().empty())
-                        std::atomic_ref(mailbox(other)[kMailStop]).store(1);
+                    if (mailbox(other)) std::atomic_ref(mailbox(other)[kMailStop]).store(1);
             }
         });
     }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,8 @@ public:
     int64_t count() const { return std::ssize(devices); }
     uint64_t here(size_t device, size_t of) const { return signals[device] + of * kRow; }
     uint64_t there(size_t device, size_t of) const { return signals[of] + device * kRow; }
-    uint32_t* mailbox(size_t d) { return reinterpret_cast<uint32_t*>(device(d).mailbox().data()); }
+    // Null where devices have none. Any thread may ask.
+    uint32_t* mailbox(size_t d) { return reinterpret_cast<uint32_t*>(mailboxes_[d].data()); }
     // `rows` and what a wait needs.
     void finish(std::vector<uint64_t>& args, size_t d, int64_t rows, int64_t tag = 5);
 
@@ -70,6 +72,7 @@ private:
     Compile compile_;
     Options options_;
     std::map<std::string, codegen::CompiledKernel> own_;
+    std::vector<std::span<std::byte>> mailboxes_;
 };
 
 // What a norm behind a sum adds: a block of `threads` has whole rows.

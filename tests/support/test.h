@@ -35,15 +35,15 @@ private:
     std::filesystem::path path_;
 };
 
-// So many drawn cases; under a sanitizer, which looks at each access of a case and takes ten times
-// as long, a tenth of them.
-constexpr int cases(int count) {
+// Of so many cases one is tried: of all under a sanitizer, which looks at each access of a case and
+// takes ten times as long, one of ten.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return (count + 9) / 10;
+constexpr int kOneOf = 10;
 #else
-    return count;
+constexpr int kOneOf = 1;
 #endif
-}
+// So many of `count` drawn cases.
+constexpr int cases(int count) { return (count + kOneOf - 1) / kOneOf; }
 
 // Remembers that a test of this process was skipped.
 void note_skip();

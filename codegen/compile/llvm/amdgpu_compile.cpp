@@ -2,7 +2,6 @@
 // GPU source -> AMD code object: Clang's HIP front end for amdgcn, and lld, both in this process.
 // The options are those of the HIP driver (clang --offload-arch, "HIP Support" in Clang's
 // documentation) without its device libraries.
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -32,7 +31,7 @@ constexpr const char* kAmdgpuOptions =
     "-emit-obj -x hip -fcuda-is-device -std=c++17 -O3 -nostdsysteminc -nobuiltininc "
     "-ffp-contract=fast -fvisibility=hidden -fapply-global-visibility-to-externs "
     "-mcode-object-version=4 -fno-threadsafe-statics -fno-rtti -vectorize-loops -vectorize-slp "
-    "-mllvm -amdgpu-internalize-symbols -Wno-undefined-internal -Wno-unused-value";
+    "-Wno-undefined-internal -Wno-unused-value";
 
 bool write_file(StringRef path, StringRef bytes, raw_ostream& log) {
     std::error_code error;
@@ -47,11 +46,23 @@ bool write_file(StringRef path, StringRef bytes, raw_ostream& log) {
     return !error;
 }
 
+bool compile_amdgpu(StringRef source, StringRef name, const char* arch,
+                    SmallVectorImpl<char>& object, raw_ostream& log) {
+    const auto in_use = use_llvm();
+    if (!amdgpu_subtarget(arch)) {
+        log << "LLVM " << cleave_llvm_version() << " knows no AMD GPU '" << arch << "'\n";
+        return false;
+    }
+    std::vector<std::string> args = {
+        "-triple", kAmdgpuTriple, "-aux-triple", sys::getProcessTriple(), "-target-cpu", arch};
+    for (std::string& option : split(kAmdgpuOptions, ' ')) args.push_back(std::move(option));
+    return compile_object(source, name, args, clang::Language::HIP, object, log);
+}
+
 // lld reads and writes files only, and keeps its state in globals: one link at a time, which takes
 // milliseconds.
 bool link(StringRef object, SmallVectorImpl<char>& linked, raw_ostream& log) {
-    static std::mutex mutex;
-    std::lock_guard lock(mutex);
+    const auto alone = use_llvm_alone();
     SmallString<128> in, out;
     if (std::error_code error = sys::fs::createTemporaryFile("cleave", "o", in)) {
         log << "cannot make a temporary file: " << error.message() << "\n";
@@ -107,18 +118,8 @@ CLEAVE_EXPORT void cleave_llvm_amdgpu_compile(const char* source, size_t source_
     llvm::SmallVector<char, 0> object, linked;
     {
         llvm::raw_string_ostream stream(log);
-        if (!cleave_llvm_knows_amdgpu(arch)) {
-            stream << "LLVM " << cleave_llvm_version() << " knows no AMD GPU '" << arch << "'\n";
-        } else {
-            std::vector<std::string> args = {"-triple",     kAmdgpuTriple,
-                                             "-aux-triple", llvm::sys::getProcessTriple(),
-                                             "-target-cpu", arch};
-            for (std::string& option : split(kAmdgpuOptions, ' '))
-                args.push_back(std::move(option));
-            result->ok = compile_object({source, source_size}, name, args, clang::Language::HIP,
-                                        object, stream) &&
-                         link({object.data(), object.size()}, linked, stream);
-        }
+        result->ok = compile_amdgpu({source, source_size}, name, arch, object, stream) &&
+                     link({object.data(), object.size()}, linked, stream);
     }
     result->log = copy_text(log);
     if (result->ok) hand_out({linked.data(), linked.size()}, result);

@@ -159,7 +159,7 @@ using namespace cleave::llvm_backend;
 CLEAVE_EXPORT int cleave_llvm_amdgpu_inspect(const void* object, size_t size, const char* entry,
                                              const char* arch, cleave_llvm_amdgpu_report* report) {
     *report = cleave_llvm_amdgpu_report{};
-    initialise();
+    const auto in_use = use_llvm();
     llvm::StringRef bytes(static_cast<const char*>(object), size);
     auto file = Elf::create(llvm::MemoryBufferRef(bytes, entry));
     if (!file) {

@@ -132,7 +132,7 @@ CLEAVE_EXPORT void cleave_llvm_compile(const char* source, size_t source_size, c
                                        const char* cpu, const char* features,
                                        cleave_llvm_result* result) {
     *result = cleave_llvm_result{};
-    cleave::llvm_backend::initialise();
+    const auto in_use = cleave::llvm_backend::use_llvm();
     llvm::SmallVector<char, 0> object;
     std::string log;
     {

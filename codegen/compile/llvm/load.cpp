@@ -89,7 +89,7 @@ llvm::Error load(LoadedCode& code, const void* const* objects, const size_t* siz
 CLEAVE_EXPORT void* cleave_llvm_load(const void* const* objects, const size_t* sizes,
                                      const char* const* entries, size_t count, void** functions,
                                      char** log) {
-    cleave::llvm_backend::initialise();
+    const auto in_use = cleave::llvm_backend::use_llvm();
     auto code = std::make_unique<LoadedCode>();
     if (auto error = load(*code, objects, sizes, entries, count, functions)) {
         const std::string last = llvm::toString(std::move(error));

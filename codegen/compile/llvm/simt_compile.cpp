@@ -230,7 +230,7 @@ CLEAVE_EXPORT void cleave_llvm_simt_compile(const char* source, size_t source_si
                                             cleave_llvm_result* result) {
     using namespace cleave::llvm_backend;
     *result = cleave_llvm_result{};
-    initialise();
+    const auto in_use = use_llvm();
     llvm::SmallVector<char, 0> object;
     std::string log;
     {

@@ -38,7 +38,7 @@ llvm::Expected<const void*> load(orc::LLJIT& jit, llvm::StringRef object, const 
 CLEAVE_EXPORT void* cleave_llvm_simt_load(const void* object, size_t size, const char* entry,
                                           const char* const* names, void* const* addresses,
                                           size_t count, const void** record, char** log) {
-    cleave::llvm_backend::initialise();
+    const auto in_use = cleave::llvm_backend::use_llvm();
     auto jit = make_jit();
     llvm::Error failure = llvm::Error::success();
     if (!jit) {

@@ -35,6 +35,20 @@ void initialise() {
     });
 }
 
+namespace {
+std::shared_mutex& options_mutex() {
+    static std::shared_mutex& mutex = *new std::shared_mutex;  // threads may outlive statics
+    return mutex;
+}
+}  // namespace
+
+std::shared_lock<std::shared_mutex> use_llvm() {
+    initialise();
+    return std::shared_lock(options_mutex());
+}
+
+std::unique_lock<std::shared_mutex> use_llvm_alone() { return std::unique_lock(options_mutex()); }
+
 char* copy_text(const std::string& text) {
     char* copy = static_cast<char*>(std::malloc(text.size() + 1));
     if (copy) std::memcpy(copy, text.c_str(), text.size() + 1);

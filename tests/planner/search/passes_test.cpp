@@ -43,7 +43,7 @@ TEST_CASE("each pass is noted once it has run, and each plan that one leaves is 
 
 TEST_CASE("plans are sound after every pass", "[planner]") {
     Drawer drawer(3);
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < cases(60); ++i) {
         const Graph graph =
             models::build_llama_graph(drawer.model({.layers = 4, .biases = true}), DType::kF16);
         PlanOptions options{.objective = static_cast<Objective>(i % 3)};

@@ -3,6 +3,7 @@
 // that the user could force is better.
 #include <array>
 #include <set>
+#include <span>
 
 #include "models/llama_graph.h"
 #include "planner/file/plan_file.h"
@@ -142,7 +143,7 @@ TEST_CASE("no forced shape or number of replicas beats the plan by more than 1 %
 
 TEST_CASE("the KV of all users that a throughput counts is in the account", "[planner]") {
     Drawer drawer(31);
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < cases(60); ++i) {
         const Graph graph = models::build_llama_graph(
             drawer.model({.layers = 6, .intermediate = 20'000}), DType::kF16);
         const Machine machine = drawer.any_machine(6);
@@ -162,8 +163,9 @@ TEST_CASE("the KV of all users that a throughput counts is in the account", "[pl
 }
 
 TEST_CASE("twice the devices and twice the users give twice the tokens", "[planner]") {
-    for (const char* model : {"llama-3-8b", "llama-2-7b", "tinyllama-1.1b", "llama-3.2-1b",
-                              "llama-3.2-3b", "mistral-7b", "qwen2.5-7b", "qwen3-4b"}) {
+    constexpr std::array kModels{"llama-3-8b",   "llama-2-7b", "tinyllama-1.1b", "llama-3.2-1b",
+                                 "llama-3.2-3b", "mistral-7b", "qwen2.5-7b",     "qwen3-4b"};
+    for (const char* model : std::span(kModels).first(cases(kModels.size()))) {
         const Graph graph = graph_named(model);
         for (const char* kind : {"h100", "h200", "b200", "a100-80", "rtx4090", "mi300x"})
             for (const int devices : {1, 2}) {

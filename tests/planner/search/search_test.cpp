@@ -225,7 +225,7 @@ TEST_CASE("where a plan has just room it is found, and a refusal always says wha
 
 TEST_CASE("each objective is best at what it is named for", "[planner]") {
     test::Drawer drawer(21);
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < test::cases(60); ++i) {
         Graph graph = models::build_llama_graph(
             drawer.model({.layers = 5, .intermediate = 20'000, .vocab = 50'000}), DType::kF16);
         Machine machine = drawer.catalogue_machine(4);
