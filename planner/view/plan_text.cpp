@@ -21,10 +21,9 @@ struct Detail {
     size_t stages, devices, links;  // kinds of each
     size_t shapes, cuts;
 };
-// The first that gives no more than kMostLines, else the last.
+// The first that gives no more lines than are asked for, else the last.
 constexpr Detail kDetails[] = {{kMostKinds, 24, 6, 4, 3}, {4, 24, 6, 4, 3}, {3, 24, 6, 4, 3},
                                {2, 24, 6, 4, 3},          {2, 8, 3, 2, 1},  {2, 4, 2, 1, 1}};
-constexpr int64_t kMostLines = 100;
 
 class Text {
 public:
@@ -34,7 +33,7 @@ public:
         for (const Detail& detail : kDetails) {
             out_.clear();
             tell(detail);
-            if (options_.all_steps || std::ranges::count(out_, '\n') <= kMostLines) break;
+            if (options_.all_steps || std::ranges::count(out_, '\n') <= options_.lines) break;
         }
         return std::move(out_);
     }

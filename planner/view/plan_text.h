@@ -15,6 +15,7 @@ class DoesNotFit;
 struct TextOptions {
     bool color = false;
     bool all_steps = false;  // every step instead of one layer's pattern with repeats
+    int64_t lines = 100;     // what there is very many of is folded until there are no more
     int width = 0;  // of tables and lines in columns; 0: tables have no bound, prose has 100
     Speller spell = nullptr;  // for what would make predictions better
 };

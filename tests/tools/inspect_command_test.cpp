@@ -242,7 +242,8 @@ TEST_CASE("an operator's name cannot end the script of inspect's page", "[tools]
 }
 
 TEST_CASE("inspect's text has every part, equal devices once, and fits 120 columns", "[tools]") {
-    CommandResult r = run_cleave({"inspect", "llama-3-8b", "--devices", "sim:h100[0-3]"});
+    CommandResult r =
+        run_cleave({"inspect", "llama-3-8b", "--devices", "sim:h100[0-3]", "--show", "all"});
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     for (const char* part :
@@ -250,12 +251,38 @@ TEST_CASE("inspect's text has every part, equal devices once, and fits 120 colum
           "\nTime of a pass", "\nKernels: ", "fullest in ", "{gate,up}_proj", "{q,k,v}_proj",
           " o_proj", "down_proj", "- sim:h100[0-3], each", "gate_up_", "narrow_"})
         CHECK_THAT(r.output, Catch::Matchers::Contains(part));
-    std::istringstream text(run_program({"env", "COLUMNS=120", CLEAVE_BINARY, "inspect",
-                                         "llama-3-8b", "--devices", "sim:h100[0-3]"})
-                                .output);
-    int lines = 0;
-    for (std::string line; std::getline(text, line); ++lines) CHECK(line.size() <= 120);
-    CHECK(lines > 100);
+    std::istringstream text(
+        run_program({"env", "COLUMNS=120", CLEAVE_BINARY, "inspect", "llama-3-8b", "--devices",
+                     "sim:h100[0-3]", "--show", "all"})
+            .output);
+    for (std::string line; std::getline(text, line);) CHECK(line.size() <= 120);
+}
+
+TEST_CASE("inspect names the parts that 100 lines have no room for, and --show gives them",
+          "[tools]") {
+    const std::vector<std::string> on{"inspect", "llama-3-8b", "--devices", "sim:h100[0-3]"};
+    const auto shown = [&](const std::string& parts) {
+        std::vector<std::string> command = on;
+        if (!parts.empty()) command.insert(command.end(), {"--show", parts});
+        return run_cleave(command).output;
+    };
+    const std::string text = shown(""), all = shown("all");
+    const std::string left = text.substr(text.find("Left out"));
+    std::string joined;
+    for (const std::string part : {"plan", "layers", "memory", "time", "prefill", "kernels"}) {
+        INFO(part);
+        const std::string alone = shown(part);
+        const bool is_left = left.find(part + " (") != std::string::npos;
+        CHECK((text.find(alone) == std::string::npos) == is_left);
+        joined += (joined.empty() ? "" : "\n") + alone;
+    }
+    CHECK(joined == all);
+    CHECK(shown("memory,plan") == shown("plan") + "\n" + shown("memory"));
+    CHECK_THAT(left, Catch::Matchers::Contains("kernels ("));
+    CHECK_THAT(run_cleave({"inspect", "llama-3-8b", "--show", "kernels", "--json"}).error,
+               Catch::Matchers::Contains("--show kernels: it is of the text"));
+    CHECK_THAT(run_cleave({"inspect", "llama-3-8b", "--show", "steps"}).error,
+               Catch::Matchers::Contains("--show"));
 }
 
 TEST_CASE("a page that cannot be written is refused before anything is planned", "[tools]") {

@@ -55,7 +55,7 @@ TEST_CASE("no command prints more than 100 lines of 120 columns of a plan of man
           Case{"llama-3-8b", {"--devices", kKinds, "--fabric", "ib400"}, {"--pp", "9"}},
           Case{"llama-3-8b", {"--devices", hosts}, {"--pp", "5"}}}) {
         const Words on = with(with({model}, devices), shape);
-        for (const char* command : {"plan", "limits"}) check_short(with({command}, on));
+        for (const char* command : {"plan", "inspect", "limits"}) check_short(with({command}, on));
         for (const char* what : {"token", "links", "layers.5"})
             check_short(with(with({"why"}, on), {what}));
         check_short(with(with({"why-not"}, on), {"pp=4"}));

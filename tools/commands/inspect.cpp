@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "planner/ask/diff.h"
 #include "planner/plan/plan_queries.h"
@@ -28,7 +29,8 @@ struct InspectArguments {
     ModelFlags model;
     PlanFlags plan;
     std::string html, trace, against, sweep;
-    std::vector<std::string> svg;  // [grid=|machine=]FILE
+    std::vector<std::string> svg;   // [grid=|machine=]FILE
+    std::vector<std::string> show;  // parts of the text
     CsvFlags csv;
     int make = 0;  // from 1; 0: not given
     bool json = false;
@@ -92,6 +94,10 @@ void check_flags(const InspectArguments& flags) {
                         flags.trace.empty() ? "--against" : "--trace");
     if (!flags.sweep.empty() && flags.html.empty())
         throw UserError("--sweep {}: it is of the page; add --html FILE", flags.sweep);
+    if (!flags.show.empty() &&
+        (flags.json || !flags.html.empty() || !flags.svg.empty() || flags.csv.given()))
+        throw UserError("--show {}: it is of the text; leave out --json, --html, --svg and --csv",
+                        fmt::join(flags.show, ","));
 }
 
 // Files of all views that were asked for; whether one was.
@@ -138,7 +144,7 @@ void run_inspect(const InspectArguments& flags) {
     if (flags.json)
         fmt::print("{}", inspection_json(inspection, 2, extras.against));
     else if (!written)
-        show("{}", inspection_text(inspection, terminal_width(), use_color()));
+        show("{}", inspection_text(inspection, flags.show, terminal_width(), use_color()));
 }
 
 }  // namespace
@@ -149,6 +155,17 @@ void add_inspect(CLI::App& app, runtime::Drivers& drivers) {
         "inspect", "show a plan in detail: layers, steps, memory, transfers, kernels");
     add_model_flags(*command, flags->model);
     add_plan_flags(*command, flags->plan);
+    std::vector<std::string> parts = inspection_parts();
+    parts.emplace_back("all");
+    command
+        ->add_option("--show", flags->show,
+                     fmt::format("of the text: {}; joined by commas; default: what fits in 100 "
+                                 "lines",
+                                 fmt::join(parts, ", ")))
+        ->check(CLI::IsMember(parts))
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("PART");
     command
         ->add_option("--html", flags->html,
                      "write one HTML page to look at and click, instead of text")

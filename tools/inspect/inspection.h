@@ -93,8 +93,12 @@ struct Inspection {
 // The plan must outlive the result.
 Inspection inspect_plan(const planner::Plan& plan);
 
-// Columns of at most `width` characters.
-std::string inspection_text(const Inspection& inspection, int width, bool color);
+// The parts of the text, in its order; what runs measured ends it, where there is a trace.
+const std::vector<std::string>& inspection_parts();
+// Columns of at most `width` characters. `parts`: of inspection_parts(), or "all"; none: the plan,
+// and each further part that keeps the text within 100 lines; the last line names the others.
+std::string inspection_text(const Inspection& inspection, const std::vector<std::string>& parts,
+                            int width, bool color);
 // Schema tools/schema/inspect.schema.json.
 std::string inspection_json(const Inspection& inspection, int indent = 2,  // -1: one line
                             const Inspection* against = nullptr);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <algorithm>
+#include <ranges>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
@@ -24,41 +26,75 @@ public:
     Text(const Inspection& inspection, int width, bool color)
         : i_(inspection), plan_(*inspection.plan), width_(width), color_(color) {}
 
-    std::string run() {
-        TextOptions options;
-        options.color = color_;
-        options.width = width_;
-        options.spell = spell_for_command_line;
-        out_ = plan_to_text(plan_, options);
-        section(fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens));
-        out_ += steps_text(plan_, true, false, width_);
-        layers();
-        memory();
-        time();
-        kernels();
-        if (i_.measured) out_ += measured_text(plan_, *i_.measured, width_, color_);
-        return out_;
+    std::string run(const std::vector<std::string>& wanted) {
+        const bool fold = wanted.empty(), all = is_among(wanted, "all");
+        std::vector<std::pair<std::string, int64_t>> left_out;
+        const std::string measured =
+            i_.measured ? measured_text(plan_, *i_.measured, width_, color_) : "";
+        std::string out;
+        for (const std::string& part : inspection_parts()) {
+            if (!fold && !all && !is_among(wanted, part)) continue;
+            std::string text = text_of(part);
+            const int64_t lines = lines_of(text);
+            if (fold && part != "plan" && lines_of(out + measured) + lines > kMostLines) {
+                left_out.emplace_back(part, lines);
+                continue;
+            }
+            if (out.empty() && text.starts_with('\n')) text.erase(0, 1);
+            out += text;
+        }
+        out += measured;
+        if (!left_out.empty()) {
+            std::vector<std::string> sizes;
+            for (const auto& [part, lines] : left_out)
+                sizes.push_back(fmt::format("{} ({} lines)", part, lines));
+            out += "\n" +
+                   wrapped(fmt::format("Left out for the sake of length: {}; --show {}, or all",
+                                       fmt::join(sizes, ", "),
+                                       fmt::join(left_out | std::views::keys, ",")),
+                           0, width_) +
+                   "\n";
+        }
+        return out;
     }
 
 private:
-    void section(const std::string& name) {
-        out_ += "\n" + (color_ ? "\x1b[1m" + name + "\x1b[0m" : name) + "\n";
+    static constexpr int64_t kMostLines = 97;  // with what is left out, 100
+
+    static bool is_among(const std::vector<std::string>& words, const std::string& word) {
+        return std::find(words.begin(), words.end(), word) != words.end();
     }
-    void layers() {
-        section("Layers: what of each is where; times of one layer in a decode pass");
-        out_ += layers_text(i_, width_);
+    static int64_t lines_of(const std::string& text) {
+        return std::count(text.begin(), text.end(), '\n');
+    }
+    std::string titled(const std::string& name, const std::string& text) const {
+        return "\n" + (color_ ? "\x1b[1m" + name + "\x1b[0m" : name) + "\n" + text;
     }
 
-    void memory() {
-        section("Memory");
-        out_ += memory_text(i_, width_);
-    }
-
-    void time() {
-        section(fmt::format("Time of a pass: decode {}, prefill of {} tokens {}",
-                            time_text(i_.pass_ns[0]), pass_point(plan_, true).num_tokens,
-                            time_text(i_.pass_ns[1])));
-        out_ += times_text(i_, width_);
+    std::string text_of(const std::string& part) const {
+        if (part == "plan") {
+            TextOptions options;
+            options.color = color_;
+            options.width = width_;
+            options.lines = kMostLines;
+            options.spell = spell_for_command_line;
+            return plan_to_text(plan_, options);
+        }
+        if (part == "layers")
+            return titled("Layers: what of each is where; times of one layer in a decode pass",
+                          layers_text(i_, width_));
+        if (part == "memory") return titled("Memory", memory_text(i_, width_));
+        if (part == "time")
+            return titled(fmt::format("Time of a pass: decode {}, prefill of {} tokens {}",
+                                      time_text(i_.pass_ns[0]), pass_point(plan_, true).num_tokens,
+                                      time_text(i_.pass_ns[1])),
+                          times_text(i_, width_));
+        if (part == "prefill")
+            return titled(
+                fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens),
+                steps_text(plan_, true, false, width_));
+        return titled("Kernels: launches of one pass on each device, and the predicted time of all",
+                      kernels());
     }
 
     // Devices without kernels for one reason, together.
@@ -78,32 +114,37 @@ private:
         return lines;
     }
 
-    void kernels() {
-        section("Kernels: launches of one pass on each device, and the predicted time of all");
+    std::string kernels() const {
+        std::string text;
         for (const std::string& why : without_kernels())
-            out_ += "  none for " + wrapped(why, 4, width_) + "\n";
-        if (i_.kernels.empty()) return;
-        out_ += kernels_text(i_, width_);
-        out_ += "  " +
-                wrapped(
-                    "Rate: bytes read and written by that time; a step of several launches counts "
-                    "for its first. Grid: blocks of so many threads. Warps: of a compute unit, "
-                    "without knowledge of registers.",
-                    2, width_) +
-                "\n";
+            text += "  none for " + wrapped(why, 4, width_) + "\n";
+        if (i_.kernels.empty()) return text;
+        return text + kernels_text(i_, width_) + "  " +
+               wrapped(
+                   "Rate: bytes read and written by that time; a step of several launches counts "
+                   "for its first. Grid: blocks of so many threads. Warps: of a compute unit, "
+                   "without knowledge of registers.",
+                   2, width_) +
+               "\n";
     }
 
     const Inspection& i_;
     const Plan& plan_;
     int width_;
     bool color_;
-    std::string out_;
 };
 
 }  // namespace
 
-std::string inspection_text(const Inspection& inspection, int width, bool color) {
-    return Text(inspection, width, color).run();
+const std::vector<std::string>& inspection_parts() {
+    static const std::vector<std::string> kParts{"plan", "layers",  "memory",
+                                                 "time", "prefill", "kernels"};
+    return kParts;
+}
+
+std::string inspection_text(const Inspection& inspection, const std::vector<std::string>& parts,
+                            int width, bool color) {
+    return Text(inspection, width, color).run(parts);
 }
 
 }  // namespace cleave::tools
