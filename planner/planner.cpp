@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "importer/weights/quantize.h"
+#include "planner/analysis/storage.h"
 #include "planner/build/fill_kv_pool.h"
 #include "planner/cost/pcie_range.h"
 #include "planner/plan/kv_room.h"
@@ -168,33 +169,32 @@ bool keeps_limits(const PlanOptions& o, const Serving& s) {
 
 // The plan of a part for the number of users that gives most tokens: at most as many as there is KV
 // for and as keep the limits, or one, where not even one does. In: `plan_for` a number of users,
-// nothing where it does not fit; `least` tokens/s, below which the part is not looked at further.
+// nothing where it does not fit; `bound`: more have no memory; `least` tokens/s, below which the
+// part is not looked at further.
 class BestUsers {
 public:
-    BestUsers(const PlanOptions& options, double least,
+    BestUsers(const PlanOptions& options, int64_t bound, double least,
               std::function<std::optional<Found>(int64_t)> plan_for)
-        : options_(options), least_(least), plan_for_(std::move(plan_for)) {}
+        : options_(options),
+          bound_(std::min(bound, kMostUsers)),
+          least_(least),
+          plan_for_(std::move(plan_for)) {}
 
     std::optional<Found> run() {
-        best_ = plan_for_(1);
-        if (!best_ || !keeps_limits(options_, best_->plan.prediction.serving))
-            return std::move(best_);
-        held_[1] = held_by(best_->plan);
-        const int64_t most = most_users();
-        // The most are not always the fastest, and each shape has a most of its own: somewhat less
-        // than a plan of fewer says, as more users take more working memory.
-        for (const int64_t eighths : {6, 4, 2, 1}) {
-            const int64_t fewer = most * eighths / 8;
-            if (fewer <= 1 || !fits(fewer)) continue;
-            const int64_t full = held_[fewer] - held_[fewer] / kFine;
-            if (full > fewer && std::abs(full - best_users()) > full / kFine) fits(full);
-            if (!limited_ && (rate() < least_ || rates_[fewer] < kFar * rate())) break;
+        if (!limited_) try_parts_of(bound_);
+        if (!best_) {  // limits are kept by few, and little memory may hold no part of the bound
+            best_ = plan_for_(1);
+            if (!best_ || !keeps_limits(options_, best_->plan.prediction.serving))
+                return std::move(best_);
+            held_[1] = held_by(best_->plan);
+            try_parts_of(most_users());
         }
         // The most users of any shape need not be those that the fastest one holds.
         for (int64_t last = 0; last != best_users();) {
             last = best_users();
             int64_t more = std::min(held_[last], kMostUsers);
-            for (int tries = 0; tries < 3 && more > last && best_users() == last; ++tries) {
+            for (int tries = 0; tries < 3 && more - last > last / kFine && best_users() == last;
+                 ++tries) {
                 fits(more);
                 more = last + (more - last) / 2;
             }
@@ -211,8 +211,20 @@ private:
         return bound ? kv_tokens(bound->num_blocks) / (plan.workload.blocks_per_slot() * kKvBlock)
                      : plan.workload.batch;
     }
-    int64_t best_users() const { return best_->plan.workload.batch; }
-    double rate() const { return tokens_per_second(best_->plan); }
+    int64_t best_users() const { return best_ ? best_->plan.workload.batch : 0; }
+    double rate() const { return best_ ? tokens_per_second(best_->plan) : 0; }
+
+    // The most are not always the fastest, and each shape has a most of its own: somewhat less than
+    // a plan of fewer says, as more users take more working memory.
+    void try_parts_of(int64_t most) {
+        for (const int64_t eighths : {6, 4, 2, 1}) {
+            const int64_t fewer = most * eighths / 8;
+            if (fewer <= 1 || !fits(fewer)) continue;
+            const int64_t held = std::min(held_[fewer], kMostUsers), full = held - held / kFine;
+            if (full > fewer && std::abs(full - best_users()) > full / kFine) fits(full);
+            if (!limited_ && (rate() < least_ || rates_[fewer] < kFar * rate())) break;
+        }
+    }
 
     // Whether so many fit and keep the limits.
     bool fits(int64_t users) {
@@ -248,6 +260,7 @@ private:
     }
 
     const PlanOptions& options_;
+    int64_t bound_;
     double least_;
     std::function<std::optional<Found>(int64_t)> plan_for_;
     bool limited_ = options_.max_ttft_ns > 0 || options_.max_tpot_ns > 0;
@@ -255,6 +268,25 @@ private:
     std::map<int64_t, int64_t> held_;  // by number of users: of its plan; 0: none
     std::map<int64_t, double> rates_;  // tokens/s
 };
+
+// More users than this have no keys and values on the machine, whatever else is there.
+int64_t users_bound(const Analysis& analysis, const Machine& machine, Workload workload,
+                    const PlanOptions& options) {
+    check_options(analysis, machine, workload, options);  // settles the cache's type
+    int64_t room = 0, position = 0;
+    for (const DeviceInfo& d : machine.devices) room += d.memory_bytes - d.reserved_bytes;
+    for (const importer::Weight& w : analysis.graph.weights)
+        if (w.shape.size() == 2)
+            room -= shard_bytes(w, w.shape[0], w.shape[1], device_dtype(w, workload));
+    for (const importer::Op& op : analysis.graph.ops)
+        if (op.kind == importer::OpKind::kKvAppend) {
+            const auto& kv = op.as<importer::KvAppendAttrs>();
+            position +=
+                kv_position_bytes(*workload.kv_dtype, kv.num_kv_heads, kv.head_dim, kv.v_head_dim);
+        }
+    const int64_t user = position * workload.blocks_per_slot() * kKvBlock;
+    return user > 0 ? std::max<int64_t>(room, 0) / user : INT64_MAX;
+}
 
 [[noreturn]] void refuse_limits(const PlanOptions& o, const Serving& s) {
     const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
@@ -281,11 +313,11 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
     std::vector<ScoredReplicas> others;  // and the best
     size_t chosen = 0;
     double most_worth = 0;
+    PlanOptions free = options;  // one part of many need not keep the limits
+    free.max_ttft_ns = free.max_tpot_ns = 0;
     const auto plan_on = [&](const Machine& part, int64_t users, bool must_fit) {
         Workload share = workload;
         share.batch = users;
-        PlanOptions free = options;  // one part of many need not keep the limits
-        free.max_ttft_ns = free.max_tpot_ns = 0;
         return plan_replica(model, part, share, free, must_fit, pass, enumerate);
     };
     for (const Division& division : all) {
@@ -295,9 +327,13 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
             return plan_on(division.parts.front(), users, false);
         };
         const double least = kFar * most_worth / static_cast<double>(division.parts.size());
-        std::optional<Found> found = options.most_users
-                                         ? BestUsers(options, least, plan_for).run()
-                                         : plan_for(ceil_div(workload.batch, replicas));
+        const auto best_number = [&] {
+            const int64_t bound =
+                users_bound(model.analysis, division.parts.front(), workload, free);
+            return BestUsers(options, bound, least, plan_for).run();
+        };
+        std::optional<Found> found =
+            options.most_users ? best_number() : plan_for(ceil_div(workload.batch, replicas));
         if (!found) continue;
         Plan& plan = found->plan;
         Serving& serving = plan.prediction.serving;

@@ -10,6 +10,8 @@ namespace cleave::planner {
 namespace {
 
 constexpr size_t kFewCandidates = 3, kManyCandidates = 64;
+// Where none has fitted after so many steps, the others would not.
+constexpr size_t kHopeless = 10 * kStepBudget;
 
 }  // namespace
 
@@ -29,6 +31,7 @@ Candidates build_candidates(const Proposals& proposals, PlanBuilder& builder) {
             c.estimated.push_back({&p, p.estimate_ns, false, ""});
             continue;
         }
+        if (!c.any_fits && c.steps >= kHopeless) break;
         PlanBody plan = builder.build(p.placement);
         c.steps += num_steps(plan);
         const bool fits = fits_memory(plan);
