@@ -3,19 +3,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
-#include <map>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
 #include "importer/weights/quantize.h"
-#include "planner/analysis/storage.h"
 #include "planner/build/fill_kv_pool.h"
 #include "planner/cost/pcie_range.h"
-#include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
+#include "planner/search/best_users.h"
 #include "planner/search/candidates.h"
 #include "planner/search/exhaustive.h"
 #include "planner/search/explain.h"
@@ -98,12 +95,6 @@ struct Model {
     std::optional<ComputeMode> requested;
 };
 
-// A plan and its shape in words.
-struct Found {
-    Plan plan;
-    std::string shape;
-};
-
 // The best plan of one replica; its workload is what the machine is to hold. Nothing where none
 // fits, or, where it `must_fit`, DoesNotFit.
 std::optional<Found> plan_replica(const Model& model, const Machine& machine, Workload workload,
@@ -159,135 +150,6 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
     return Found{std::move(plan), std::move(chosen.shape)};
 }
 
-// Of the best tokens/s: what is below is not refined.
-constexpr double kFar = 0.7;
-
-bool keeps_limits(const PlanOptions& o, const Serving& s) {
-    return (o.max_ttft_ns == 0 || s.ttft_ns <= o.max_ttft_ns) &&
-           (o.max_tpot_ns == 0 || s.tpot_ns <= o.max_tpot_ns);
-}
-
-// The plan of a part for the number of users that gives most tokens: at most as many as there is KV
-// for and as keep the limits, or one, where not even one does. In: `plan_for` a number of users,
-// nothing where it does not fit; `bound`: more have no memory; `least` tokens/s, below which the
-// part is not looked at further.
-class BestUsers {
-public:
-    BestUsers(const PlanOptions& options, int64_t bound, double least,
-              std::function<std::optional<Found>(int64_t)> plan_for)
-        : options_(options),
-          bound_(std::min(bound, kMostUsers)),
-          least_(least),
-          plan_for_(std::move(plan_for)) {}
-
-    std::optional<Found> run() {
-        if (!limited_) try_parts_of(bound_);
-        if (!best_) {  // limits are kept by few, and little memory may hold no part of the bound
-            best_ = plan_for_(1);
-            if (!best_ || !keeps_limits(options_, best_->plan.prediction.serving))
-                return std::move(best_);
-            held_[1] = held_by(best_->plan);
-            try_parts_of(most_users());
-        }
-        // The most users of any shape need not be those that the fastest one holds.
-        for (int64_t last = 0; last != best_users();) {
-            last = best_users();
-            int64_t more = std::min(held_[last], kMostUsers);
-            for (int tries = 0; tries < 3 && more - last > last / kFine && best_users() == last;
-                 ++tries) {
-                fits(more);
-                more = last + (more - last) / 2;
-            }
-        }
-        return std::move(best_);
-    }
-
-private:
-    static constexpr int64_t kMostUsers = 4096;  // of a replica: engines hold about a thousand
-    static constexpr int64_t kFine = 64;         // a part in so many is not searched for
-
-    static int64_t held_by(const Plan& plan) {
-        const std::optional<KvBound> bound = kv_bound(plan);
-        return bound ? kv_tokens(bound->num_blocks) / (plan.workload.blocks_per_slot() * kKvBlock)
-                     : plan.workload.batch;
-    }
-    int64_t best_users() const { return best_ ? best_->plan.workload.batch : 0; }
-    double rate() const { return best_ ? tokens_per_second(best_->plan) : 0; }
-
-    // The most are not always the fastest, and each shape has a most of its own: somewhat less than
-    // a plan of fewer says, as more users take more working memory.
-    void try_parts_of(int64_t most) {
-        for (const int64_t eighths : {6, 4, 2, 1}) {
-            const int64_t fewer = most * eighths / 8;
-            if (fewer <= 1 || !fits(fewer)) continue;
-            const int64_t held = std::min(held_[fewer], kMostUsers), full = held - held / kFine;
-            if (full > fewer && std::abs(full - best_users()) > full / kFine) fits(full);
-            if (!limited_ && (rate() < least_ || rates_[fewer] < kFar * rate())) break;
-        }
-    }
-
-    // Whether so many fit and keep the limits.
-    bool fits(int64_t users) {
-        if (const auto known = held_.find(users); known != held_.end()) return known->second > 0;
-        std::optional<Found> found = plan_for_(users);
-        const bool good = found && keeps_limits(options_, found->plan.prediction.serving);
-        held_[users] = good ? held_by(found->plan) : 0;
-        if (!good) return false;
-        rates_[users] = tokens_per_second(found->plan);
-        if (rates_[users] > rate()) best_ = std::move(found);
-        return true;
-    }
-
-    int64_t most_users() {
-        int64_t users = 1, too_many = kMostUsers + 1;
-        for (int failures = 0;;) {  // A plan that holds more than it was made for says how many.
-            int64_t next = std::min(held_[users], kMostUsers);
-            // Of too many for the memory somewhat fewer fit most often: less 1/32, 1/8, 1/2.
-            if (failures > 0)
-                next = std::max(users + (too_many - users) / 2,
-                                limited_ ? 0 : too_many - (too_many >> (7 - 2 * failures)));
-            if (next - users > users / kFine) {
-                const bool good = fits(next);
-                (good ? users : too_many) = next;
-                if (!good) failures = std::min(failures + 1, 3);
-                continue;
-            }
-            // Another shape may hold more than this one.
-            const int64_t more = std::min(users + users / 8 + 1, kMostUsers);
-            if (failures > 0 || more == users || !fits(more)) return users;
-            users = more;
-        }
-    }
-
-    const PlanOptions& options_;
-    int64_t bound_;
-    double least_;
-    std::function<std::optional<Found>(int64_t)> plan_for_;
-    bool limited_ = options_.max_ttft_ns > 0 || options_.max_tpot_ns > 0;
-    std::optional<Found> best_;
-    std::map<int64_t, int64_t> held_;  // by number of users: of its plan; 0: none
-    std::map<int64_t, double> rates_;  // tokens/s
-};
-
-// More users than this have no keys and values on the machine, whatever else is there.
-int64_t users_bound(const Analysis& analysis, const Machine& machine, Workload workload,
-                    const PlanOptions& options) {
-    check_options(analysis, machine, workload, options);  // settles the cache's type
-    int64_t room = 0, position = 0;
-    for (const DeviceInfo& d : machine.devices) room += d.memory_bytes - d.reserved_bytes;
-    for (const importer::Weight& w : analysis.graph.weights)
-        if (w.shape.size() == 2)
-            room -= shard_bytes(w, w.shape[0], w.shape[1], device_dtype(w, workload));
-    for (const importer::Op& op : analysis.graph.ops)
-        if (op.kind == importer::OpKind::kKvAppend) {
-            const auto& kv = op.as<importer::KvAppendAttrs>();
-            position +=
-                kv_position_bytes(*workload.kv_dtype, kv.num_kv_heads, kv.head_dim, kv.v_head_dim);
-        }
-    const int64_t user = position * workload.blocks_per_slot() * kKvBlock;
-    return user > 0 ? std::max<int64_t>(room, 0) / user : INT64_MAX;
-}
-
 [[noreturn]] void refuse_limits(const PlanOptions& o, const Serving& s) {
     const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
     const bool first = o.max_ttft_ns > 0 && s.ttft_ns > o.max_ttft_ns;
@@ -330,7 +192,7 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
         const auto best_number = [&] {
             const int64_t bound =
                 users_bound(model.analysis, division.parts.front(), workload, free);
-            return BestUsers(options, bound, least, plan_for).run();
+            return plan_for_most(options, bound, least, plan_for);
         };
         std::optional<Found> found =
             options.most_users ? best_number() : plan_for(ceil_div(workload.batch, replicas));
