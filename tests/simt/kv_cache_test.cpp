@@ -45,18 +45,19 @@ struct Bytes {
     int64_t first = 0, count = 0;
 };
 
-// A row of the kernel table, on a device that has its kernel loaded.
+// A row of the kernel table, with its kernel compiled. Each run has a device of its own, with which
+// goes what a reported launch leaves there.
 class CacheCase {
 public:
     CacheCase(KernelCase row, codegen::Kernel kernel, const std::string& arch)
         : c(std::move(row)),
           name_(cache_template(kernel)),
           kernel_(std::move(kernel)),
-          device_(runtime::make_simt_device(info(arch), {})) {
+          arch_(arch) {
         codegen::SimtCompileOptions options;
         options.file_name = "stub";
-        device_->load({codegen::compile_simt_kernel(kernel_.source, kernel_.name,
-                                                    codegen::gpu_arch(arch), options)});
+        compiled_ = codegen::compile_simt_kernel(kernel_.source, kernel_.name,
+                                                 codegen::gpu_arch(arch), options);
     }
 
     KernelCase c;
@@ -95,13 +96,15 @@ public:
 
     // What is reported, or wrong; empty: nothing. `unwritten`: bytes of the slab that nobody wrote.
     std::string run(Bytes unwritten = {}) {
+        const std::unique_ptr<runtime::Device> device = runtime::make_simt_device(info(arch_), {});
+        device->load({compiled_});
         try {
-            return run_on_device(c, kernel_, *device_,
+            return run_on_device(c, kernel_, *device,
                                  [&](const std::vector<uint64_t>& operands) {
                                      const uint64_t kv =
                                          operands[static_cast<size_t>(index_of("kv"))];
-                                     device_->fill(kv + static_cast<uint64_t>(unwritten.first),
-                                                   unwritten.count, 0);
+                                     device->fill(kv + static_cast<uint64_t>(unwritten.first),
+                                                  unwritten.count, 0);
                                  })
                 .wrong;
         } catch (const InternalError& error) {
@@ -118,7 +121,8 @@ private:
 
     std::string name_;
     codegen::Kernel kernel_;
-    std::unique_ptr<runtime::Device> device_;
+    std::string arch_;
+    codegen::CompiledKernel compiled_;
 };
 
 // The first rows of the table for each template, architecture, and cache with or without scales.
