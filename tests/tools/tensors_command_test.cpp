@@ -41,13 +41,16 @@ std::vector<float> load_npy(const std::filesystem::path& path, const std::string
     return values;
 }
 
+std::string normalization() {
+    return (shared_data() / "onnx-node-tests/test_rms_normalization_2d_axis1/model.onnx").string();
+}
+
 }  // namespace
 
 TEST_CASE("run takes tensors from .npy files and writes a graph's outputs as such", "[tools]") {
     CLEAVE_NEEDS_SHARED_DATA();
     TemporaryFolder folder;
-    const std::string model =
-        (shared_data() / "onnx-node-tests/test_rms_normalization_2d_axis1/model.onnx").string();
+    const std::string model = normalization();
     const std::string x = (folder.path() / "x.npy").string(),
                       w = (folder.path() / "w.npy").string();
     save_npy(x, "3, 4", {2, 2, 2, 2, 0, 0, 0, 0, 1, -1, 1, -1});
@@ -71,15 +74,20 @@ TEST_CASE("run takes tensors from .npy files and writes a graph's outputs as suc
     r = run_cleave({"run", model, "--devices", "host", "--tensor", "X=" + model});
     CHECK(r.exit_code == 1);
     CHECK_THAT(r.error, Contains("numpy.save"));
-    // A file that is none is not read, whatever its size.
-    const std::filesystem::path large = folder.path() / "large.npy";
-    std::ofstream(large) << "x";
-    std::filesystem::resize_file(large, 20'000'000'000);
-    r = run_program({"sh", "-c", "ulimit -v 8000000; exec \"$@\"", "sh", CLEAVE_BINARY, "run",
-                     model, "--devices", "host", "--tensor", "X=" + large.string()});
-    CHECK(r.exit_code == 1);
-    CHECK_THAT(r.error, Contains("large.npy"));
     r = run_cleave({"run", model, "--devices", "host", "--prompt", "Once"});
     CHECK(r.exit_code == 1);
     CHECK_THAT(r.error, Contains("no language model") && Contains("--tensor NAME=FILE.npy"));
+}
+
+TEST_CASE("a file that is no .npy file is not read, whatever its size", "[tools]") {
+    CLEAVE_NEEDS_SHARED_DATA();
+    const TemporaryFolder folder;
+    const std::filesystem::path large = folder.path() / "large.npy";
+    std::ofstream(large) << "x";
+    std::filesystem::resize_file(large, 20'000'000'000);
+    const CommandResult r =
+        run_program({"sh", "-c", "ulimit -v 8000000; exec \"$@\"", "sh", CLEAVE_BINARY, "run",
+                     normalization(), "--devices", "host", "--tensor", "X=" + large.string()});
+    CHECK(r.exit_code == 1);
+    CHECK_THAT(r.error, Contains("large.npy"));
 }
