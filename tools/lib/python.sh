@@ -57,6 +57,15 @@ test_packages() { # where the environment of the tests has its packages
     done
 }
 
+export_test_peers() { # what the tests run Cleave beside, as they look for it
+    CLEAVE_TEST_PYTHON=$(test_environment)/bin/python
+    # The tests compile with this NVRTC, whatever else the machine has.
+    CLEAVE_NVRTC=${CLEAVE_NVRTC:-$(nvrtc_folder)}
+    # This one alone is tested: whole programs of the tests have fakes, or what the machine has.
+    CLEAVE_TEST_NCCL=${CLEAVE_TEST_NCCL:-$(test_packages)/nvidia/nccl/lib/libnccl.so.2}
+    export CLEAVE_TEST_PYTHON CLEAVE_NVRTC CLEAVE_TEST_NCCL
+}
+
 install_test_environment() {
     local folder
     folder=$(test_environment)

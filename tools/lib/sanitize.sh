@@ -44,6 +44,7 @@ sanitize() { # sanitize address|thread|turn [CTEST ARGUMENT...]
     fi
     configure "${settings[@]}" -DCLEAVE_TESTS=ON -DCLEAVE_TEST_PACKAGES="$(test_packages)"
     build_targets "compile $target ($kind)" "$target"
+    export_test_peers
     left_out=$(not_under_sanitizer "$kind")
     # Programs that were not built are entries of that name.
     if [[ $target != all ]]; then left_out+="${left_out:+|}_NOT_BUILT"; fi
