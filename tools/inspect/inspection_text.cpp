@@ -36,7 +36,7 @@ public:
             if (!fold && !all && !is_among(wanted, part)) continue;
             std::string text = text_of(part);
             const int64_t lines = lines_of(text);
-            if (fold && part != "plan" && lines_of(out + measured) + lines > kMostLines) {
+            if (fold && part != "plan" && lines_of(out) + lines_of(measured) + lines > kMostLines) {
                 left_out.emplace_back(part, lines);
                 continue;
             }
