@@ -48,4 +48,14 @@ int64_t shard_bytes(const Weight& weight, int64_t rows, int64_t columns, DType d
     return dtype_bytes(dtype, rows * columns);
 }
 
+int64_t weights_bytes(const Graph& graph, const Workload& workload) {
+    int64_t bytes = 0;
+    for (const Weight& w : graph.weights) {
+        const bool matrix = w.shape.size() == 2;
+        bytes += shard_bytes(w, matrix ? w.shape[0] : w.num_elements(), matrix ? w.shape[1] : 1,
+                             device_dtype(w, workload));
+    }
+    return bytes;
+}
+
 }  // namespace cleave::planner

@@ -27,6 +27,8 @@ int64_t column_block(const importer::Weight& weight, const Workload& workload);
 
 // Bytes of rows x columns of a weight on a device, packed, with scales where there are some.
 int64_t shard_bytes(const importer::Weight& weight, int64_t rows, int64_t columns, DType dtype);
+// Bytes of all weights of the graph, each once.
+int64_t weights_bytes(const importer::Graph& graph, const Workload& workload);
 
 inline constexpr int64_t kAlignment = 256;
 inline int64_t align_up(int64_t bytes) { return round_up(bytes, kAlignment); }

@@ -125,9 +125,7 @@ int64_t users_bound(const Analysis& analysis, const Machine& machine, Workload w
     check_options(analysis, machine, workload, options);  // settles the cache's type
     int64_t room = 0, position = 0;
     for (const DeviceInfo& d : machine.devices) room += d.memory_bytes - d.reserved_bytes;
-    for (const importer::Weight& w : analysis.graph.weights)
-        if (w.shape.size() == 2)
-            room -= shard_bytes(w, w.shape[0], w.shape[1], device_dtype(w, workload));
+    room -= weights_bytes(analysis.graph, workload);
     for (const importer::Op& op : analysis.graph.ops)
         if (op.kind == importer::OpKind::kKvAppend) {
             const auto& kv = op.as<importer::KvAppendAttrs>();

@@ -51,21 +51,9 @@ std::string rate_text(double rate) {
 
 const std::string& name_of(const Plan& plan, DeviceId id) { return plan.machine.device(id).name; }
 
-// Bytes of all weights as devices hold them, with the scales of quantised ones.
-int64_t bytes_on_devices(const Plan& plan) {
-    int64_t bytes = 0;
-    for (const importer::Weight& w : plan.graph.weights) {
-        const bool matrix = w.shape.size() == 2;
-        const int64_t rows = matrix ? w.shape[0] : 1;
-        bytes += shard_bytes(w, rows, rows > 0 ? w.num_elements() / rows : 0,
-                             device_dtype(w, plan.workload));
-    }
-    return bytes;
-}
-
 std::string model_text(const Plan& plan) {
     const importer::ModelConfig& c = plan.graph.config;
-    const std::string size = bytes_text(bytes_on_devices(plan));
+    const std::string size = bytes_text(weights_bytes(plan.graph, plan.workload));
     if (c.num_layers == 0)
         return fmt::format("{} operators, {} of weights", plan.graph.ops.size(), size);
     return fmt::format("{} layers, hidden {}, {} heads ({} KV), MLP {}, vocabulary {}, {} {}",

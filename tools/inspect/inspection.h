@@ -94,7 +94,7 @@ struct Inspection {
 Inspection inspect_plan(const planner::Plan& plan);
 
 // The parts of the text, in its order; what runs measured ends it, where there is a trace.
-const std::vector<std::string>& inspection_parts();
+std::vector<std::string> inspection_parts();
 // Columns of at most `width` characters. `parts`: of inspection_parts(), or "all"; none: the plan,
 // and each further part that keeps the text within 100 lines; the last line names the others.
 std::string inspection_text(const Inspection& inspection, const std::vector<std::string>& parts,

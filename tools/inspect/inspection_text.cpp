@@ -26,15 +26,18 @@ public:
     Text(const Inspection& inspection, int width, bool color)
         : i_(inspection), plan_(*inspection.plan), width_(width), color_(color) {}
 
+    // In the order of the text.
+    static const std::vector<std::pair<std::string, std::string (Text::*)() const>> kParts;
+
     std::string run(const std::vector<std::string>& wanted) {
         const bool fold = wanted.empty(), all = is_among(wanted, "all");
         std::vector<std::pair<std::string, int64_t>> left_out;
         const std::string measured =
             i_.measured ? measured_text(plan_, *i_.measured, width_, color_) : "";
         std::string out;
-        for (const std::string& part : inspection_parts()) {
+        for (const auto& [part, member] : kParts) {
             if (!fold && !all && !is_among(wanted, part)) continue;
-            std::string text = text_of(part);
+            std::string text = (this->*member)();
             const int64_t lines = lines_of(text);
             if (fold && part != "plan" && lines_of(out) + lines_of(measured) + lines > kMostLines) {
                 left_out.emplace_back(part, lines);
@@ -71,30 +74,33 @@ private:
         return "\n" + (color_ ? "\x1b[1m" + name + "\x1b[0m" : name) + "\n" + text;
     }
 
-    std::string text_of(const std::string& part) const {
-        if (part == "plan") {
-            TextOptions options;
-            options.color = color_;
-            options.width = width_;
-            options.lines = kMostLines;
-            options.spell = spell_for_command_line;
-            return plan_to_text(plan_, options);
-        }
-        if (part == "layers")
-            return titled("Layers: what of each is where; times of one layer in a decode pass",
-                          layers_text(i_, width_));
-        if (part == "memory") return titled("Memory", memory_text(i_, width_));
-        if (part == "time")
-            return titled(fmt::format("Time of a pass: decode {}, prefill of {} tokens {}",
-                                      time_text(i_.pass_ns[0]), pass_point(plan_, true).num_tokens,
-                                      time_text(i_.pass_ns[1])),
-                          times_text(i_, width_));
-        if (part == "prefill")
-            return titled(
-                fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens),
-                steps_text(plan_, true, false, width_));
-        return titled("Kernels: launches of one pass on each device, and the predicted time of all",
-                      kernels());
+    std::string plan() const {
+        TextOptions options;
+        options.color = color_;
+        options.width = width_;
+        options.lines = kMostLines;
+        options.spell = spell_for_command_line;
+        return plan_to_text(plan_, options);
+    }
+
+    std::string layers() const {
+        return titled("Layers: what of each is where; times of one layer in a decode pass",
+                      layers_text(i_, width_));
+    }
+
+    std::string memory() const { return titled("Memory", memory_text(i_, width_)); }
+
+    std::string time() const {
+        return titled(fmt::format("Time of a pass: decode {}, prefill of {} tokens {}",
+                                  time_text(i_.pass_ns[0]), pass_point(plan_, true).num_tokens,
+                                  time_text(i_.pass_ns[1])),
+                      times_text(i_, width_));
+    }
+
+    std::string prefill() const {
+        return titled(
+            fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens),
+            steps_text(plan_, true, false, width_));
     }
 
     // Devices without kernels for one reason, together.
@@ -118,14 +124,16 @@ private:
         std::string text;
         for (const std::string& why : without_kernels())
             text += "  none for " + wrapped(why, 4, width_) + "\n";
-        if (i_.kernels.empty()) return text;
-        return text + kernels_text(i_, width_) + "  " +
-               wrapped(
-                   "Rate: bytes read and written by that time; a step of several launches counts "
-                   "for its first. Grid: blocks of so many threads. Warps: of a compute unit, "
-                   "without knowledge of registers.",
-                   2, width_) +
-               "\n";
+        if (!i_.kernels.empty())
+            text += kernels_text(i_, width_) + "  " +
+                    wrapped(
+                        "Rate: bytes read and written by that time; a step of several launches "
+                        "counts for its first. Grid: blocks of so many threads. Warps: of a "
+                        "compute unit, without knowledge of registers.",
+                        2, width_) +
+                    "\n";
+        return titled("Kernels: launches of one pass on each device, and the predicted time of all",
+                      text);
     }
 
     const Inspection& i_;
@@ -134,12 +142,15 @@ private:
     bool color_;
 };
 
+const std::vector<std::pair<std::string, std::string (Text::*)() const>> Text::kParts{
+    {"plan", &Text::plan}, {"layers", &Text::layers},   {"memory", &Text::memory},
+    {"time", &Text::time}, {"prefill", &Text::prefill}, {"kernels", &Text::kernels}};
+
 }  // namespace
 
-const std::vector<std::string>& inspection_parts() {
-    static const std::vector<std::string> kParts{"plan", "layers",  "memory",
-                                                 "time", "prefill", "kernels"};
-    return kParts;
+std::vector<std::string> inspection_parts() {
+    const auto names = Text::kParts | std::views::keys;
+    return {names.begin(), names.end()};
 }
 
 std::string inspection_text(const Inspection& inspection, const std::vector<std::string>& parts,
