@@ -51,8 +51,8 @@ bool gathers_by_library(const LinkTable& links, std::span<const DeviceId> device
 
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
                                  int64_t bytes, bool is_prefill, bool is_rows) {
-    const bool runs_here = links.runs_here(group);
-    const bool by_peers = runs_here && links.reach_each_other(group);
+    const bool by_executor = links.sums_by_executor(group);
+    const bool by_peers = by_executor && links.reach_each_other(group);
     const int64_t least = by_peers                    ? kLibraryBytes
                           : !links.on_one_host(group) ? kLibraryBytesBetweenHosts
                                                       : 0;
@@ -80,12 +80,12 @@ CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceI
     std::vector<DeviceId> members(group.begin(), group.end());
     std::sort(members.begin(), members.end());
     best.group = members;
-    best.form = all_reduce_form(runs_here, is_prefill, group.size());
+    best.form = all_reduce_form(by_executor, is_prefill, group.size());
     if (best.form == SumForm::kRing) best.group = ring_order(links, group);
     best.ns = links.all_reduce_ns(best.group, bytes, best.form);
     for (SumForm form : {SumForm::kOneShot, SumForm::kTwoPhase, SumForm::kRing}) {
         if (group.size() < 2 || form == best.form) continue;
-        if (runs_here && (!by_peers || form == SumForm::kRing)) continue;
+        if (by_executor && (!by_peers || form == SumForm::kRing)) continue;
         std::vector<DeviceId> order = members;
         if (form == SumForm::kRing) order = ring_order(links, group);
         int64_t ns = links.all_reduce_ns(order, bytes, form);

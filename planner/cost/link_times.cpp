@@ -168,6 +168,12 @@ bool LinkTable::runs_here(std::span<const DeviceId> group) const {
                        [&](DeviceId d) { return machine_->device(d).kind != DeviceKind::kSim; });
 }
 
+bool LinkTable::sums_by_executor(std::span<const DeviceId> group) const {
+    return runs_here(group) || std::none_of(group.begin(), group.end(), [&](DeviceId d) {
+               return vendor_of(machine_->device(d));
+           });
+}
+
 // GPUs with a fast link between any two.
 bool LinkTable::is_fabric(std::span<const DeviceId> group) const {
     for (DeviceId a : group) {

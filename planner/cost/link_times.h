@@ -68,6 +68,9 @@ public:
 
     // Whether any of them is a device that exists here, not one of the catalogue alone.
     bool runs_here(std::span<const DeviceId> group) const;
+    // Whether the executor's own forms sum: on devices that exist here, and on simulated CPUs,
+    // whose originals have no library of collectives.
+    bool sums_by_executor(std::span<const DeviceId> group) const;
     bool reach_each_other(std::span<const DeviceId> group) const {
         return planner::reach_each_other(*machine_, group);
     }

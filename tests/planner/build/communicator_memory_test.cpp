@@ -74,6 +74,20 @@ TEST_CASE("a plan keeps what a vendor's library takes of each of its cards, and 
     CHECK_THAT(plan_to_text(reach), !Contains("NCCL 2.28.9  reserved"));
 }
 
+TEST_CASE("simulated CPUs sum as those that run do, without a vendor's library", "[planner]") {
+    const auto steps_of = [](const char* devices) {
+        const Plan plan = plan_of_small_model(build_machine(parse_devices(devices), {}));
+        CHECK(find_violations(plan).empty());
+        for (const DeviceMemory& memory : plan.memory) CHECK(memory.collectives == 0);
+        std::vector<std::pair<Path, SumForm>> forms;
+        for (const Step& step : plan.prefill.steps)
+            if (const Collective* c = step.collective()) forms.emplace_back(c->path, c->form());
+        REQUIRE_FALSE(forms.empty());
+        return forms;
+    };
+    CHECK(steps_of("sim:host[0-2]") == steps_of("host[0-2]"));
+}
+
 TEST_CASE(
     "a vendor's buffers are counted by connections and channels, and once more a communicator",
     "[planner]") {
