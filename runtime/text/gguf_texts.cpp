@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/protobuf_wire.h"
 #include "runtime/text/json_view.h"
 
 namespace cleave::runtime {
@@ -162,31 +163,21 @@ private:
     JsonView root_;
 };
 
-// Protobuf's wire format (https://protobuf.dev/programming-guides/encoding), written.
-class Wire {
+// A Protobuf message, written.
+class Message {
 public:
-    void number(int field, uint64_t value) {
-        varint(static_cast<uint64_t>(field) << 3);
-        varint(value);
+    void number(uint64_t field, uint64_t value) {
+        append_varint(bytes, field << 3);
+        append_varint(bytes, value);
     }
-    void real(int field, float value) {
-        varint(static_cast<uint64_t>(field) << 3 | 5);
+    void real(uint64_t field, float value) {
+        append_varint(bytes, field << 3 | 5);
         const auto bits = std::bit_cast<uint32_t>(value);
         for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<char>(bits >> (8 * i)));
     }
-    void text(int field, std::string_view value) {
-        varint(static_cast<uint64_t>(field) << 3 | 2);
-        varint(value.size());
-        bytes.append(value);
-    }
+    void text(uint64_t field, std::string_view value) { append_bytes(bytes, field, value); }
 
     std::string bytes;
-
-private:
-    void varint(uint64_t value) {
-        for (; value >= 128; value >>= 7) bytes.push_back(static_cast<char>(value | 128));
-        bytes.push_back(static_cast<char>(value));
-    }
 };
 
 // Fields by sentencepiece_model.proto.
@@ -194,9 +185,9 @@ std::string Texts::sentencepiece() const {
     const JsonView tokens = root_.at(kTokens), scores = root_.at("tokenizer.ggml.scores");
     if (scores.size() != tokens.size() || root_.at(kTypes).size() != tokens.size())
         scores.fail("there is not one score and one type for each token");
-    Wire model;
+    Message model;
     for (size_t id = 0; id < tokens.size(); ++id) {
-        Wire piece;
+        Message piece;
         piece.text(1, tokens.at(id).as_string());
         const JsonView score = scores.at(id);
         if (!score.raw().is_number()) score.fail("expected a number");
@@ -204,14 +195,14 @@ std::string Texts::sentencepiece() const {
         piece.number(3, static_cast<uint64_t>(type_of(id)));
         model.text(1, piece.bytes);
     }
-    Wire trainer;
+    Message trainer;
     trainer.number(3, 2);  // BPE
     trainer.number(4, tokens.size());
     trainer.number(35, 1);  // bytes of characters without a piece
     for (const auto& [field, name] :
-         {std::pair{40, "unknown"}, std::pair{41, "bos"}, std::pair{42, "eos"}})
+         {std::pair{40U, "unknown"}, std::pair{41U, "bos"}, std::pair{42U, "eos"}})
         if (const auto id = special_id(name)) trainer.number(field, *id);
-    Wire normalizer;
+    Message normalizer;
     normalizer.text(1, "identity");
     normalizer.number(3, root_.bool_or("tokenizer.ggml.add_space_prefix", true) ? 1 : 0);
     normalizer.number(4, 0);  // runs of spaces stay

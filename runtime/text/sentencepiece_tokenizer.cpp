@@ -6,6 +6,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/text/added_tokens.h"
+#include "runtime/text/sentencepiece_check.h"
 #include "runtime/text/sentencepiece_library.h"
 
 namespace cleave::runtime {
@@ -20,6 +21,7 @@ class Model {
 public:
     Model(const SentencePieceLibrary& library, const std::string& bytes, const std::string& file)
         : library_(&library) {
+        check_sentencepiece_model(bytes, file);
         char* error = nullptr;
         model_ = library.open(bytes.data(), bytes.size(), &error);
         if (!model_) {

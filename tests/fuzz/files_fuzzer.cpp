@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that no other target reads, told apart by how they begin: .npy; entries of the kernels'
 // cache, whose digest is put right here; cubins; otherwise texts: traces of requests, PTX.
-// A tokenizer.model is not read: Cleave hands its bytes to the library of SentencePiece, which
-// cannot be opened beside the sanitizers (RTLD_DEEPBIND).
 #include <cstdlib>
 
 #include "codegen/compile/backend.h"

@@ -37,7 +37,7 @@ void read_numbers(const importer::Graph& graph) {
 
 void read_gguf_file(const std::filesystem::path& path) {
     fuzz::try_to([&] { read_numbers(models::import_gguf(path.string())); });
-    // The library of SentencePiece cannot be opened beside the sanitizers (RTLD_DEEPBIND).
+    // The library of SentencePiece cannot be opened beside the Protobuf of this program.
     fuzz::try_to([&] {
         if (!runtime::gguf_sentencepiece_model(read_gguf(path.string())))
             runtime::load_tokenizer(path)->encode("Once upon \xe2\x82\xac\xff a 12");
