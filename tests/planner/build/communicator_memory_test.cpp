@@ -15,6 +15,7 @@
 #include "planner/verify/verify.h"
 #include "planner/view/plan_text.h"
 #include "tests/planner/support/json_schema.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -76,7 +77,7 @@ TEST_CASE("a plan keeps what a vendor's library takes of each of its cards, and 
 
 TEST_CASE("simulated CPUs sum as those that run do, without a vendor's library", "[planner]") {
     const auto steps_of = [](const char* devices) {
-        const Plan plan = plan_of_small_model(build_machine(parse_devices(devices), {}));
+        const Plan plan = plan_of_small_model(test::machine_of(devices));
         CHECK(find_violations(plan).empty());
         for (const DeviceMemory& memory : plan.memory) CHECK(memory.collectives == 0);
         std::vector<std::pair<Path, SumForm>> forms;
