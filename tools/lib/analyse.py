@@ -42,6 +42,7 @@ FLAGS_OF = {
             "mutate_json",
             "mutate_message",
             "plan_fuzzer",
+            "sentencepiece_fuzzer",
             "serve_fuzzer",
             "text_fuzzer",
             "weights_fuzzer",
