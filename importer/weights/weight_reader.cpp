@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "importer/weights/weight_reader.h"
 
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -32,13 +33,8 @@ WeightReader::WeightReader(const Graph& graph) : files_(std::make_unique<Files>(
 
 WeightReader::~WeightReader() = default;
 
-std::span<const std::byte> WeightReader::bytes(const DataRef& ref) const {
-    if (ref.blob.valid()) {
-        const std::vector<std::byte>& blob = graph_.blobs.at(ref.blob.index());
-        CLEAVE_CHECK(ref.offset <= blob.size() && ref.length <= blob.size() - ref.offset)
-            << "a weight reaches beyond its blob";
-        return std::span(blob).subspan(ref.offset, ref.length);
-    }
+std::span<const std::byte> WeightReader::whole(const DataRef& ref) const {
+    if (ref.blob.valid()) return graph_.blobs.at(ref.blob.index());
     CLEAVE_CHECK(ref.file.valid()) << "the bytes of a weight without data were asked for";
     const SourceFile& file = graph_.files.at(ref.file.index());
     if (!file.present)
@@ -46,19 +42,21 @@ std::span<const std::byte> WeightReader::bytes(const DataRef& ref) const {
             "{}: the weights of {} are in this file, and it is absent; it can be planned "
             "($weights_may_be_absent) but not run. Put the file beside the model.",
             file.path, graph_.name);
-    std::span<const std::byte> all;
-    {
-        std::lock_guard lock(files_->mutex);
-        std::optional<MappedFile>& map = files_->maps.at(ref.file.index());
-        if (!map) map.emplace(file.path);
-        all = map->bytes();
-    }
-    if (ref.offset > all.size() || ref.length > all.size() - ref.offset)
-        throw UserError(
-            "{}: the file has {} bytes, but a weight is said to lie at bytes {} to {}; it was "
-            "truncated or replaced after import. Copy it again.",
-            file.path, all.size(), ref.offset, ref.offset + ref.length);
-    return all.subspan(ref.offset, ref.length);
+    std::lock_guard lock(files_->mutex);
+    std::optional<MappedFile>& map = files_->maps.at(ref.file.index());
+    if (!map) map.emplace(file.path);
+    return map->bytes();
+}
+
+std::span<const std::byte> WeightReader::bytes(const DataRef& ref) const {
+    const std::span<const std::byte> all = whole(ref);
+    if (ref.offset <= all.size() && ref.length <= all.size() - ref.offset)
+        return all.subspan(ref.offset, ref.length);
+    CLEAVE_CHECK(!ref.blob.valid()) << "a weight reaches beyond its blob";
+    throw UserError(
+        "{}: the file has {} bytes, but a weight is said to lie at bytes {} to {}; it was "
+        "truncated or replaced after import. Copy it again.",
+        graph_.files.at(ref.file.index()).path, all.size(), ref.offset, ref.offset + ref.length);
 }
 
 namespace {
@@ -117,6 +115,31 @@ std::span<const std::byte> WeightReader::stored_bytes(WeightId id, Range rows) c
     CLEAVE_CHECK(begin <= data.size() && size <= data.size() - begin)
         << weight.name << ": fewer bytes than its shape needs";
     return data.subspan(begin, size);
+}
+
+std::span<const std::byte> WeightReader::stored_as_read(WeightId id, Range rows, Range columns,
+                                                        DType to) const {
+    const Weight& weight = with_data(id);
+    if (weight.packing != Packing::kDense || weight.gguf || weight.transposed ||
+        weight.dtype != to || !is_floating(to))
+        return {};
+    const SourceMatrix source = source_matrix(weight);
+    const bool vector = weight.shape.size() == 1;
+    const Range r = within(rows, weight.rows, vector ? source.columns : source.rows);
+    int64_t width = 1;
+    if (!vector) {
+        width = source.columns;
+        if (within(columns, weight.columns, source.columns).size() != width) return {};
+    }
+    const std::span<const std::byte> data = bytes(weight.data), all = whole(weight.data);
+    const auto begin = static_cast<size_t>(dtype_bytes(to, r.begin * width));
+    const auto size = static_cast<size_t>(dtype_bytes(to, r.size() * width));
+    CLEAVE_CHECK(begin <= data.size() && size <= data.size() - begin)
+        << weight.name << ": fewer bytes than its shape needs";
+    const std::span<const std::byte> stored = data.subspan(begin, size);
+    const auto behind = static_cast<size_t>(all.data() + all.size() - stored.data()) - size;
+    const bool aligned = reinterpret_cast<uintptr_t>(stored.data()) % (dtype_bits(to) / 8) == 0;
+    return behind >= kBehind && aligned ? stored : std::span<const std::byte>();
 }
 
 void WeightReader::read_quantized(WeightId id, Range rows, Range columns,

@@ -29,6 +29,13 @@ public:
     // these alone, else all of it. None are read. UserError as of `bytes`.
     std::span<const std::byte> stored_bytes(WeightId weight, Range rows) const;
 
+    // The stored bytes of logical rows x columns where they are what `read` would copy: dense, of
+    // the type `to`, row behind row; else nothing. Nothing either where fewer than kBehind bytes
+    // follow: who reads whole vectors may read so far. None are read. UserError as of `bytes`.
+    std::span<const std::byte> stored_as_read(WeightId weight, Range rows, Range columns,
+                                              DType to) const;
+    static constexpr size_t kBehind = 64;
+
     // Copies logical rows x columns of a matrix (or rows of a vector; columns ignored) to
     // `destination` as [rows, columns] row major of the floating type `to`; a quantised weight is
     // expanded, (q - zero) * scale in f32. UserError when the weight has no data.
@@ -45,6 +52,8 @@ public:
 
 private:
     const Weight& with_data(WeightId weight) const;
+    // The file, or the blob, that the reference is to.
+    std::span<const std::byte> whole(const DataRef& ref) const;
     struct Files;
     std::unique_ptr<Files> files_;
     const Graph& graph_;

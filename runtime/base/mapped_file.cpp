@@ -46,12 +46,20 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     return *this;
 }
 
-void will_need(std::span<const std::byte> bytes) {
+namespace {
+
+void advise(std::span<const std::byte> bytes, int advice) {
     if (bytes.empty()) return;
     const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
     const auto begin = reinterpret_cast<uintptr_t>(bytes.data()) / page * page;
     const auto end = reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size();
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
 }
+
+}  // namespace
+
+void will_need(std::span<const std::byte> bytes) { advise(bytes, MADV_WILLNEED); }
+
+void bring_in(std::span<const std::byte> bytes) { advise(bytes, MADV_POPULATE_READ); }
 
 }  // namespace cleave

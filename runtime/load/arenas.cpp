@@ -50,6 +50,7 @@ DeviceAddress& BatchAddresses::of(BufferRole role) {
 Arenas::Arenas(const Plan& plan, std::span<const std::unique_ptr<Device>> devices)
     : plan_(plan),
       base_(devices.size()),
+      placed_(plan.buffers.size(), 0),
       batch_(devices.size()),
       exchange_(devices.size()),
       arrivals_(devices.size()),
@@ -126,7 +127,12 @@ DeviceAddress Arenas::find(DeviceId device, BufferRole role, int64_t bytes) cons
     return address(id);
 }
 
+void Arenas::place(BufferId buffer, const std::byte* where) {
+    placed_[buffer.index()] = reinterpret_cast<DeviceAddress>(where);
+}
+
 DeviceAddress Arenas::address(BufferId id) const {
+    if (const DeviceAddress elsewhere = placed_[id.index()]) return elsewhere;
     const Buffer& buffer = plan_.buffer(id);
     return base_[buffer.device.index()][static_cast<size_t>(buffer.arena())] +
            static_cast<DeviceAddress>(buffer.offset);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "planner/plan/plan.h"
@@ -58,6 +59,11 @@ public:
     // account of them.
     Arenas(const planner::Plan& plan, std::span<const std::unique_ptr<Device>> devices);
 
+    // From now on the buffer is there, in memory of the host that the device only reads and `keep`
+    // keeps. Before anything has its address. Threads may place different buffers.
+    void place(planner::BufferId buffer, const std::byte* where);
+    void keep(std::shared_ptr<const void> owner) { owner_ = std::move(owner); }
+
     DeviceAddress address(planner::BufferId buffer) const;
     const BatchAddresses& batch(planner::DeviceId device) const { return batch_[device.index()]; }
     const ExchangeArea& exchange(planner::DeviceId device) const {
@@ -80,6 +86,8 @@ private:
     static constexpr size_t kNumArenas = 5;
     const planner::Plan& plan_;
     std::vector<std::array<DeviceAddress, kNumArenas>> base_;  // by device, by arena
+    std::vector<DeviceAddress> placed_;                        // by buffer; 0: in its arena
+    std::shared_ptr<const void> owner_;                        // of what lies elsewhere
     std::vector<BatchAddresses> batch_;                        // by device
     std::vector<ExchangeArea> exchange_, arrivals_;            // by device
     std::vector<PeerArea> peers_;                              // by device

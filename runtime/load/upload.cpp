@@ -11,6 +11,7 @@
 
 #include "importer/weights/read_transposed.h"
 #include "importer/weights/weight_reader.h"
+#include "runtime/base/mapped_file.h"
 #include "runtime/base/rounding.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/base/threads.h"
@@ -52,7 +53,7 @@ class Uploads {
 public:
     Uploads(const Plan& plan, std::span<const std::unique_ptr<Device>> devices,
             const UploadOptions& options)
-        : options_(options), reader_(plan.graph) {
+        : options_(options), reader_(std::make_shared<const WeightReader>(plan.graph)) {
         for (const WeightShard& shard : plan.weights)
             if (devices[shard.device.index()]) total_ += shard_bytes(plan, shard);
     }
@@ -70,7 +71,8 @@ public:
         return dtype_bytes(shard.dtype, shard.rows.size() * columns(plan, shard));
     }
 
-    const WeightReader& reader() const { return reader_; }
+    const WeightReader& reader() const { return *reader_; }
+    std::shared_ptr<const WeightReader> shared_reader() const { return reader_; }
 
     void throw_if_failed() const {
         if (failed_.load(std::memory_order_relaxed)) throw Cancelled();
@@ -97,7 +99,7 @@ public:
 
 private:
     const UploadOptions& options_;
-    WeightReader reader_;
+    std::shared_ptr<const WeightReader> reader_;
     std::mutex mutex_;
     int64_t done_ = 0, total_ = 0;
     std::atomic<int64_t> moved_{0};  // as done_, for who waits
@@ -109,8 +111,8 @@ private:
 // together.
 class DeviceUpload {
 public:
-    DeviceUpload(const Plan& plan, const Arenas& arenas, DeviceId id, Device& device,
-                 Uploads& uploads, int threads)
+    DeviceUpload(const Plan& plan, Arenas& arenas, DeviceId id, Device& device, Uploads& uploads,
+                 int threads)
         : plan_(plan),
           arenas_(arenas),
           device_(device),
@@ -129,6 +131,7 @@ public:
         for (shard_ = 0; shard_ < shards_.size(); ++shard_) {
             const WeightShard& shard = *shards_[shard_];
             if (shard.rows.empty() || Uploads::columns(plan_, shard) == 0) continue;
+            if (use_in_place(shard)) continue;
             if (stays_quantized(weight(shard), shard.dtype))
                 send_quantized(shard);
             else
@@ -164,6 +167,30 @@ private:
             },
             grain);
         if (error) std::rethrow_exception(error);
+    }
+
+    // All of it is brought in: the first pass does not wait for pages one by one.
+    bool use_in_place(const WeightShard& shard) {
+        if (device_.info().kind != DeviceKind::kHost) return false;
+        const std::span<const std::byte> stored =
+            uploads_.reader().stored_as_read(shard.weight, shard.rows, shard.columns, shard.dtype);
+        if (stored.empty()) return false;
+        constexpr size_t kPiece = size_t{64} << 20;
+        constexpr int64_t kGrain = int64_t{1} << 20;
+        for (size_t at = 0; at < stored.size(); at += kPiece) {
+            const auto piece = stored.subspan(at, std::min(kPiece, stored.size() - at));
+            ahead_->about_to_read(shard_, at + piece.size());
+            team_.split(
+                static_cast<int64_t>(piece.size()),
+                [&](int64_t begin, int64_t end, int) {
+                    bring_in(piece.subspan(static_cast<size_t>(begin),
+                                           static_cast<size_t>(end - begin)));
+                },
+                kGrain);
+            uploads_.advance(static_cast<int64_t>(piece.size()));
+        }
+        arenas_.place(shard.buffer, stored.data());
+        return true;
     }
 
     void send_dense(const WeightShard& shard) {
@@ -229,7 +256,7 @@ private:
     }
 
     const Plan& plan_;
-    const Arenas& arenas_;
+    Arenas& arenas_;
     Device& device_;
     Uploads& uploads_;
     Chunks chunks_;
@@ -255,7 +282,7 @@ std::vector<float> rope_table_from_weights(const RopeTable& table, const WeightR
     return values;
 }
 
-void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& device,
+void upload_device(const Plan& plan, Arenas& arenas, DeviceId id, Device& device,
                    const std::vector<std::vector<float>>& rope_tables, Uploads& uploads,
                    int threads) {
     DeviceUpload(plan, arenas, id, device, uploads, threads).run();
@@ -319,10 +346,11 @@ void check_weights_present(const Plan& plan) {
     }
 }
 
-int64_t upload_weights(const Plan& plan, const Arenas& arenas,
+int64_t upload_weights(const Plan& plan, Arenas& arenas,
                        std::span<const std::unique_ptr<Device>> devices,
                        const UploadOptions& options) {
     Uploads uploads(plan, devices, options);
+    arenas.keep(uploads.shared_reader());
     std::vector<std::vector<float>> rope_tables = make_rope_tables(plan, uploads.reader());
     // More than a few would only wait for memory.
     const int cores = options.threads > 0 ? options.threads : available_cores();

@@ -2,7 +2,8 @@
 // Cuts each device's weight shards out of the memory-mapped files, converts them, and uploads them,
 // all devices at once; fills the rotary tables. A chunk of a shard is the only copy made on the
 // way, by several threads while the file's next part comes from the disk; for a GPU it is made in
-// one of two blocks of pinned memory while the card copies from the other.
+// one of two blocks of pinned memory while the card copies from the other. On the host a shard that
+// its file has as kernels read it is not copied: it is used where the file is mapped.
 #pragma once
 
 #include <functional>
@@ -26,8 +27,8 @@ struct UploadOptions {
 // UserError naming the first weight without data. Called before anything is allocated.
 void check_weights_present(const planner::Plan& plan);
 
-// The bytes brought to all devices.
-int64_t upload_weights(const planner::Plan& plan, const Arenas& arenas,
+// The bytes brought to all devices, those in place among them. The arenas keep what is mapped.
+int64_t upload_weights(const planner::Plan& plan, Arenas& arenas,
                        std::span<const std::unique_ptr<Device>> devices,
                        const UploadOptions& options);
 
