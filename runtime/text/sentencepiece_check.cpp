@@ -18,10 +18,10 @@ namespace cleave::runtime {
 namespace {
 
 constexpr size_t kNodeUnits = 256;
-constexpr size_t kMostTableBytes = size_t{4}
-                                   << 20;  // the largest that come with the library: 250 kB
-constexpr int kMostPrefixes =
-    32;  // that the library has room for (Normalizer::kMaxTrieResultsSize)
+// The largest table that comes with the library has 250 kB.
+constexpr size_t kMostTableBytes = size_t{4} << 20;
+// That the library has room for (Normalizer::kMaxTrieResultsSize).
+constexpr int kMostPrefixes = 32;
 
 uint32_t little_endian(std::string_view bytes) {
     uint32_t value = 0;

@@ -4,9 +4,7 @@
 // program needs Protobuf, so it links the library. What loads encodes and decodes.
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
@@ -17,6 +15,7 @@
 #include "runtime/text/sentencepiece_library.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/fuzz/harness.h"
+#include "tests/fuzz/use_tokenizer.h"
 
 namespace {
 
@@ -109,14 +108,7 @@ const cleave::runtime::SentencePieceLibrary& cleave::runtime::sentencepiece_libr
 
 void cleave::fuzz::run_input(std::string_view bytes) {
     const char* name = bytes.starts_with("GGUF") ? "model.gguf" : "tokenizer.model";
-    const auto tokenizer = runtime::load_tokenizer(write_file(bytes, name));
-    const std::vector<int32_t> ids =
-        tokenizer->encode("Once upon a time <s> \xe2\x82\xac\xff 123  \n\t caf\xc3\xa9</s>");
-    if (tokenizer->decode(ids, false).size() > (size_t{1} << 24)) std::abort();
-    std::vector<int32_t> all(static_cast<size_t>(std::min(tokenizer->vocab_size(), 1000)));
-    std::iota(all.begin(), all.end(), 0);
-    for (const int32_t id : all) fuzz::try_to([&] { tokenizer->token_text(id); });
-    tokenizer->decode(all);
+    use_tokenizer(*runtime::load_tokenizer(write_file(bytes, name)));
 }
 
 // A name of libFuzzer. Of four changes three keep a model a message.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // tokenizer.json, or a chat template: an input that begins with '{' and a quote or a space is the
 // former. A tokenizer that loads encodes and decodes.
-#include <cstdlib>
-#include <numeric>
 #include <vector>
 
 #include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/fuzz/harness.h"
+#include "tests/fuzz/use_tokenizer.h"
 
 namespace {
 
@@ -15,14 +14,7 @@ using namespace cleave;
 using namespace cleave::runtime;
 
 void read_tokenizer(std::string_view bytes) {
-    const auto tokenizer = load_tokenizer(fuzz::write_file(bytes, "tokenizer.json"));
-    const std::vector<int32_t> ids =
-        tokenizer->encode("Once upon a time <s> \xe2\x82\xac\xff 123  \n\t caf\xc3\xa9</s>");
-    if (tokenizer->decode(ids, false).size() > (size_t{1} << 24)) std::abort();
-    std::vector<int32_t> all(static_cast<size_t>(std::min(tokenizer->vocab_size(), 1000)));
-    std::iota(all.begin(), all.end(), 0);
-    for (const int32_t id : all) fuzz::try_to([&] { tokenizer->token_text(id); });
-    tokenizer->decode(all);
+    fuzz::use_tokenizer(*load_tokenizer(fuzz::write_file(bytes, "tokenizer.json")));
 }
 
 void read_template(std::string_view bytes) {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
-
 #include "runtime/base/json_file.h"
 #include "runtime/base/protobuf_wire.h"
 #include "runtime/text/sentencepiece_check.h"
