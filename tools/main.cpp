@@ -25,6 +25,7 @@
 #include "runtime/cards/drivers.h"
 #include "tools/cli/arguments.h"
 #include "tools/cli/bus_error.h"
+#include "tools/cli/failure.h"
 #include "tools/cli/help_text.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/options.h"
@@ -69,22 +70,10 @@ void on_interrupt(int) {
 // Why this process fails, for the other ranks of its run.
 std::string failure;
 
-// Only the first line of a message begins where a line of Cleave's own does: no name from a file
-// with a line feed in it looks like a message.
-std::string indented(const std::string& message) {
-    std::string text;
-    for (size_t i = 0; i < message.size(); ++i) {
-        text += message[i];
-        const char next = i + 1 < message.size() ? message[i + 1] : '\n';
-        if (message[i] == '\n' && next != '\n' && next != ' ') text += "  ";
-    }
-    return text;
-}
-
 int fail(int code, const std::string& message) {
     std::fflush(stdout);
     failure = message;
-    tools::say("{} {}\n", tools::red("cleave:"), indented(tools::spell_for_command_line(message)));
+    tools::say_failure(message);
     return code;
 }
 

@@ -56,6 +56,9 @@ struct JobOptions {
     std::chrono::milliseconds patience{5000};  // of joining, before waits() is called
     // Once, on the thread that makes the job; may be empty.
     std::function<void()> waits = nullptr;
+    // Once, where the run has failed, on the thread that finds out and has the job's lock: must not
+    // wait, or ask the job. May be empty.
+    std::function<void()> failed = nullptr;
 };
 
 class HostJob {

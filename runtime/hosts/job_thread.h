@@ -114,7 +114,7 @@ struct HostJob::Impl {
     }
     void fail(const Lock&, const std::string& why) {
         if (failure.empty()) failure = why;
-        failed = true;
+        if (!failed.exchange(true) && options.failed) options.failed();
         if (options.cancel) options.cancel->cancel();
         changed.notify_all();
     }

@@ -152,12 +152,14 @@ planner::Plan plan_tensors(const importer::Graph& graph, const std::string& devi
         workload, options);
 }
 
-std::string run_node_case(const std::filesystem::path& folder, const std::string& name) {
+std::string run_node_case(const std::filesystem::path& folder, const std::string& name,
+                          const std::string& cpu) {
     const importer::Graph graph = importer::import_onnx((folder / name / "model.onnx").string());
     planner::Plan plan = plan_tensors(graph);
     runtime::SessionOptions options;
     options.poison = true;
     options.threads = 2;
+    options.compile.cpu_arch = cpu;
     runtime::Session session(plan, options);
     const NodeCase node_case = load_node_case(folder, name);
     const std::vector<Tensor> got = session.run_tensors(node_case.inputs);

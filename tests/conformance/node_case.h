@@ -30,9 +30,11 @@ NodeCase load_node_case(const std::filesystem::path& folder, const std::string& 
 planner::Plan plan_tensors(const importer::Graph& graph, const std::string& devices = "host[0]",
                            const planner::PlanOptions& options = {});
 
-// Runs the case from its file to the bytes of its outputs. "" when they are the standard's, else
-// the first difference. Throws whatever a user would meet.
-std::string run_node_case(const std::filesystem::path& folder, const std::string& name);
+// Runs the case from its file to the bytes of its outputs, with kernels for the LLVM CPU `cpu` or,
+// empty, this machine's. "" when they are the standard's, else the first difference. Throws
+// whatever a user would meet.
+std::string run_node_case(const std::filesystem::path& folder, const std::string& name,
+                          const std::string& cpu = "");
 
 // The first place where `got` is not what was expected, or nothing. Integers must be equal; reals
 // within the bound of their type: f32 1e-5 of the value (the standard's own tests allow 1e-3), f16

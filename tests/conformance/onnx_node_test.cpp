@@ -49,9 +49,9 @@ std::filesystem::path data_folder() { return test::shared_data() / "onnx-node-te
 struct Outcome {
     std::string outcome, text;
 };
-Outcome run(const std::string& name) {
+Outcome run(const std::string& name, const std::string& cpu) {
     try {
-        const std::string difference = test::run_node_case(data_folder(), name);
+        const std::string difference = test::run_node_case(data_folder(), name, cpu);
         if (!difference.empty()) return {"differs", difference};
         return {"pass", ""};
     } catch (const UserError& error) {
@@ -61,13 +61,13 @@ Outcome run(const std::string& name) {
 
 // Runs the cases that are wanted, and holds each to its line.
 using Select = std::function<bool(const std::string& name)>;
-void check_cases(const Select& wanted) {
+void check_cases(const Select& wanted, const std::string& cpu = "") {
     const auto table = read_table();
     std::map<std::string, int> count;
     for (const std::string& name : test::node_case_names(data_folder())) {
         if (!wanted(name)) continue;
         const auto row = table.find(name);
-        const Outcome outcome = run(name);
+        const Outcome outcome = run(name, cpu);
         INFO(name << ": " << outcome.outcome << " " << outcome.text);
         if (row == table.end()) {
             FAIL_CHECK("this case is not in onnx_node_cases.txt");
@@ -128,6 +128,19 @@ TEST_CASE("the other operators over tensors are what the ONNX standard says", "[
         return !is_of(name, "attention") && !is_main(name) && !is_expanded(name);
     });
 }
+
+#ifdef __x86_64__
+TEST_CASE("operators that round are what the ONNX standard says on the first CPUs of 64 bits, too",
+          "[conformance]") {
+    CLEAVE_NEEDS_SHARED_DATA();
+    check_cases(
+        [](const std::string& name) {
+            return is_of(name, "softmax") || is_of(name, "dynamicquantizelinear") ||
+                   is_of(name, "swish");
+        },
+        "x86-64");
+}
+#endif
 
 TEST_CASE("of the standard's 48 Attention cases without score outputs, at least 40 pass",
           "[conformance]") {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include <semaphore.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,10 +15,12 @@
 #include "planner/machine/build_machine.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/mapped_file.h"
+#include "runtime/base/threads.h"
 #include "runtime/cards/cards.h"
 #include "runtime/hosts/interfaces.h"
 #include "runtime/session/follow.h"
 #include "tools/cli/calibrate.h"
+#include "tools/cli/failure.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 
@@ -27,17 +30,56 @@ namespace {
 std::optional<runtime::HostJob> job;
 bool is_rank = false;
 volatile std::sig_atomic_t terminated = 0;
+sem_t end_is_near;  // posted where the run has failed, and where mpirun ends this rank
 
 // By which mpirun ends ranks: once it is interrupted, and when one of them has ended.
 void on_terminate(int) {
     terminated = 1;
     cancel_token().cancel();
+    ::sem_post(&end_is_near);
+}
+
+void await_end() {
+    while (::sem_wait(&end_is_near) != 0 && errno == EINTR) {
+    }
 }
 
 // Of the same program all ranks have the same.
 std::string build_of_this_program() {
     const MappedFile program("/proc/self/exe");
     return Digest().add(program.bytes()).hex();
+}
+
+void sleep_for(long milliseconds) {
+    timespec left{milliseconds / 1000, milliseconds % 1000 * 1'000'000};
+    while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+// mpirun, or its daemon on this host, which started this process. It ends all ranks once one has
+// failed; where the network is gone it cannot reach them, and waits for what TCP says of that after
+// a quarter of an hour. So it has 3 s, and is then ended by a process that outlives this one.
+void end_launcher_soon() {
+    const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
+    if (launcher < 0 || ::fork() != 0) return;
+    // Of a process with threads: only calls that signal handlers may make.
+    const int kept = ::dup2(launcher, STDIN_FILENO);
+    ::close_range(1, ~0u, 0);
+    ::setsid();
+    for (const auto& [signal, milliseconds] : {std::pair{SIGTERM, 3000L}, {SIGKILL, 500L}}) {
+        sleep_for(milliseconds);
+        if (::syscall(SYS_pidfd_send_signal, kept, signal, nullptr, 0) != 0) break;
+    }
+    ::_exit(0);
+}
+
+// The thread of a rank that does not compute. The others may not come back for long, as a kernel on
+// the cores of a host is not interrupted, and mpirun gives a rank one second.
+void watch_end() {
+    await_end();
+    if (!terminated && job->has_lost_rank()) end_launcher_soon();
+    while (!terminated) await_end();
+    say_failure(why_interrupted());
 }
 
 }  // namespace
@@ -49,6 +91,7 @@ runtime::HostJob* host_job() {
         const cleave_mpi_table& mpi = runtime::open_mpi();
         // Whoever starts ranks on this host takes them along when it is killed.
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ::sem_init(&end_is_near, 0, 0);
         std::signal(SIGTERM, on_terminate);
         runtime::JobOptions options;
         options.build = build_of_this_program();
@@ -56,7 +99,9 @@ runtime::HostJob* host_job() {
         options.waits = [join = options.join.count()] {
             say("waiting for the other processes of this run, {} s at most\n", join);
         };
+        options.failed = [] { ::sem_post(&end_is_near); };
         job.emplace(mpi, options);
+        start_thread(watch_end).detach();
         runtime::demand_all_processes(*job);
         std::string network;
         for (size_t r = 0; r < job->interfaces().size(); ++r)
@@ -102,38 +147,10 @@ planner::Machine machine_of_hosts(const std::string& list, const RunFlags& run,
     return runtime::machine_of_run(*job, list, own_devices(run, drivers));
 }
 
-namespace {
-
-void sleep_for(long milliseconds) {
-    timespec left{milliseconds / 1000, milliseconds % 1000 * 1'000'000};
-    while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
-}
-
-// mpirun, or its daemon on this host, which started this process. It ends all ranks once one has
-// failed; where the network is gone it cannot reach them, and waits for what TCP says of that after
-// a quarter of an hour. So it has 3 s, and is then ended by a process that outlives this one.
-void end_launcher_soon() {
-    const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
-    if (launcher < 0 || ::fork() != 0) return;
-    // Of a process with threads: only calls that signal handlers may make.
-    const int kept = ::dup2(launcher, STDIN_FILENO);
-    ::close_range(1, ~0u, 0);
-    ::setsid();
-    for (const auto& [signal, milliseconds] : {std::pair{SIGTERM, 3000L}, {SIGKILL, 500L}}) {
-        sleep_for(milliseconds);
-        if (::syscall(SYS_pidfd_send_signal, kept, signal, nullptr, 0) != 0) break;
-    }
-    ::_exit(0);
-}
-
-}  // namespace
-
 bool leave_hosts(const std::string& message) {
     if (!job) return is_rank;  // MPI may still be about to join
     if (message.empty() && job->rank() == 0) runtime::end_run(*job);
     job->leave(message);
-    if (job->has_lost_rank()) end_launcher_soon();
     return true;
 }
 

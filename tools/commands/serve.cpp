@@ -17,6 +17,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/engine/replica_engines.h"
+#include "tools/cli/failure.h"
 #include "tools/cli/groups.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
@@ -191,6 +192,7 @@ void run_serve(ServeArguments flags) {
     if (over.empty()) over = why_over(engines, true);
     if (!over.empty()) {
         redraw_line("");
+        say_failure(over);  // before devices end what they are at
         throw UserError("{}", over);
     }
     redraw_line("");

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Objects -> callable functions, through ORC with JITLink. Kernels may refer to memcpy, memmove and
-// memset (compilers emit them even when freestanding) and to nothing else of this process.
+// memset (compilers emit them even when freestanding), to what rounds where the CPU has no
+// instruction for it (x86 before SSE4.1), and to nothing else of this process.
+#include <math.h>  // roundevenf
+
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -47,7 +50,7 @@ struct LoadedCode {
     std::unique_ptr<orc::LLJIT> jit;
 };
 
-llvm::Error define_memory_functions(orc::LLJIT& jit) {
+llvm::Error define_functions(orc::LLJIT& jit) {
     orc::SymbolMap symbols;
     auto add = [&](const char* name, void* address) {
         symbols[jit.mangleAndIntern(name)] = {
@@ -57,6 +60,9 @@ llvm::Error define_memory_functions(orc::LLJIT& jit) {
     add("memcpy", reinterpret_cast<void*>(&std::memcpy));
     add("memmove", reinterpret_cast<void*>(&std::memmove));
     add("memset", reinterpret_cast<void*>(&std::memset));
+    add("floorf", reinterpret_cast<void*>(&::floorf));
+    add("ceilf", reinterpret_cast<void*>(&::ceilf));
+    add("roundevenf", reinterpret_cast<void*>(&::roundevenf));
     return jit.getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols)));
 }
 
@@ -68,7 +74,7 @@ llvm::Error load(LoadedCode& code, const void* const* objects, const size_t* siz
     code.jit->getExecutionSession().setErrorReporter([&code](llvm::Error error) {
         code.said += (code.said.empty() ? "" : "; ") + llvm::toString(std::move(error));
     });
-    if (auto error = define_memory_functions(*code.jit)) return error;
+    if (auto error = define_functions(*code.jit)) return error;
     for (size_t i = 0; i < count; ++i) {
         // A dylib per object: local helpers that two kernels share by name stay apart.
         auto dylib = code.jit->createJITDylib(std::string(entries[i]) + "#" + std::to_string(i));

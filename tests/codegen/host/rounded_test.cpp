@@ -52,10 +52,11 @@ const HostTarget kReproducibleTarget{.threads = 2, .reproducible = true, .fast =
 std::vector<std::string> cpus(bool fused) {
     const std::string features = " " + host_compiler_info().features + " ";
     std::vector<std::string> names = {""};
-    for (auto [cpu, needs] :
-         {std::pair("x86-64-v4", " avx512f "), {"x86-64-v3", " avx2 "}, {"x86-64-v2", " sse4.2 "}})
-        if (features.find(needs) != std::string::npos &&
-            (!fused || std::string(cpu) != "x86-64-v2"))
+    for (auto [cpu, needs, fuses] : {std::tuple("x86-64-v4", " avx512f ", true),
+                                     {"x86-64-v3", " avx2 ", true},
+                                     {"x86-64-v2", " sse4.2 ", false},
+                                     {"x86-64", " sse2 ", false}})
+        if (features.find(needs) != std::string::npos && (!fused || fuses))
             names.emplace_back(cpu);
     return names;
 }
