@@ -137,12 +137,11 @@ TEST_CASE("a rank whose kernel takes longer than mpirun waits says why it ends, 
     // A product of this prompt takes seconds without the wide vectors of today's CPUs.
     std::string prompt;
     while (prompt.size() < 6500) prompt += "Once upon a time ";
-    const std::string output =
-        ended_ranks(kScript, {"prefill", "1", "KILL"},
-                    {"run", model + "/model.onnx", "--tokenizer",
-                     bundled_model().parent_path().string(), "--devices", "host", "--pp", "2",
-                     "--cpu-arch", "x86-64", "--prompt", prompt, "--prefill-chunk", "2048",
-                     "--ignore-eos", "--max-new-tokens", "4"});
+    const std::string output = ended_ranks(
+        kScript, {"prefill", "1", "KILL"},
+        {"run", model + "/model.onnx", "--tokenizer", bundled_model().parent_path().string(),
+         "--devices", "host", "--pp", "2", "--cpu-arch", "x86-64", "--prompt", prompt,
+         "--prefill-chunk", "2048", "--ignore-eos", "--max-new-tokens", "4"});
     INFO(output);
     CHECK_THAT(output, Contains("cleave:"));
     CHECK(says_lost(output, "rank 1"));

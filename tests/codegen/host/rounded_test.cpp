@@ -56,8 +56,7 @@ std::vector<std::string> cpus(bool fused) {
                                      {"x86-64-v3", " avx2 ", true},
                                      {"x86-64-v2", " sse4.2 ", false},
                                      {"x86-64", " sse2 ", false}})
-        if (features.find(needs) != std::string::npos && (!fused || fuses))
-            names.emplace_back(cpu);
+        if (features.find(needs) != std::string::npos && (!fused || fuses)) names.emplace_back(cpu);
     return names;
 }
 
