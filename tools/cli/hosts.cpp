@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -39,8 +40,12 @@ void on_terminate(int) {
     ::sem_post(&end_is_near);
 }
 
-void await_end() {
-    while (::sem_wait(&end_is_near) != 0 && errno == EINTR) {
+// Until then, or for `seconds`.
+void await_end(time_t seconds) {
+    timespec end{};
+    ::clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += seconds;
+    while (::sem_clockwait(&end_is_near, CLOCK_MONOTONIC, &end) != 0 && errno == EINTR) {
     }
 }
 
@@ -50,35 +55,38 @@ std::string build_of_this_program() {
     return Digest().add(program.bytes()).hex();
 }
 
-void sleep_for(long milliseconds) {
-    timespec left{milliseconds / 1000, milliseconds % 1000 * 1'000'000};
-    while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
-}
-
 // mpirun, or its daemon on this host, which started this process. It ends all ranks once one has
 // failed; where the network is gone it cannot reach them, and waits for what TCP says of that after
-// a quarter of an hour. So it has 3 s, and is then ended by a process that outlives this one.
-void end_launcher_soon() {
+// a quarter of an hour. So it has 3 s, and is then killed by a process that outlives this one, with
+// the ranks that it started. (Open MPI 4.1.4 crashes at a SIGTERM while it waits so.)
+void kill_launcher_soon() {
     const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
     if (launcher < 0 || ::fork() != 0) return;
     // Of a process with threads: only calls that signal handlers may make.
     const int kept = ::dup2(launcher, STDIN_FILENO);
     ::close_range(1, ~0u, 0);
     ::setsid();
-    for (const auto& [signal, milliseconds] : {std::pair{SIGTERM, 3000L}, {SIGKILL, 500L}}) {
-        sleep_for(milliseconds);
-        if (::syscall(SYS_pidfd_send_signal, kept, signal, nullptr, 0) != 0) break;
+    timespec left{3, 0};
+    while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
     }
+    ::syscall(SYS_pidfd_send_signal, kept, SIGKILL, nullptr, 0);
     ::_exit(0);
 }
 
-// The thread of a rank that does not compute. The others may not come back for long, as a kernel on
-// the cores of a host is not interrupted, and mpirun gives a rank one second.
+// By the thread that finds out first; no other ends this process before that is done.
+void end_launcher_of_lost_rank() {
+    static std::once_flag once;
+    if (job->has_lost_rank()) std::call_once(once, kill_launcher_soon);
+}
+
+// The thread of a rank that says why it ends where the others have not within 2 s, or mpirun gives
+// this rank one second: a kernel on the cores of a host is not interrupted.
 void watch_end() {
-    await_end();
-    if (!terminated && job->has_lost_rank()) end_launcher_soon();
-    while (!terminated) await_end();
+    constexpr time_t kForever = 1 << 30;
+    await_end(kForever);
+    if (terminated) say_failure(why_interrupted());
+    end_launcher_of_lost_rank();
+    if (!terminated) await_end(2);
     say_failure(why_interrupted());
 }
 
@@ -151,6 +159,7 @@ bool leave_hosts(const std::string& message) {
     if (!job) return is_rank;  // MPI may still be about to join
     if (message.empty() && job->rank() == 0) runtime::end_run(*job);
     job->leave(message);
+    end_launcher_of_lost_rank();
     return true;
 }
 
