@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/hosts.h"
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
@@ -30,12 +31,12 @@ namespace {
 
 std::optional<runtime::HostJob> job;
 bool is_rank = false;
-volatile std::sig_atomic_t terminated = 0;
+std::atomic<bool> terminated{false};
 sem_t end_is_near;  // posted where the run has failed, and where mpirun ends this rank
 
 // By which mpirun ends ranks: once it is interrupted, and when one of them has ended.
 void on_terminate(int) {
-    terminated = 1;
+    terminated = true;
     cancel_token().cancel();
     ::sem_post(&end_is_near);
 }
