@@ -6,8 +6,12 @@
 #include <cstring>
 #include <span>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "codegen/compile/compiler.h"
 #include "codegen/compile/host.h"
+#include "importer/weights/weight_reader.h"
 #include "runtime/base/convert.h"
 #include "tests/support/test.h"
 
@@ -16,52 +20,44 @@ namespace cleave::test {
 namespace {
 
 constexpr int64_t kGuardBytes = 256;
+// Kernels may read so far behind what they are given.
+constexpr int64_t kReadBehind = importer::WeightReader::kBehind;
 constexpr std::byte kGuard{0xA5};
-
-std::byte* align(std::byte* p) {
-    return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64);
-}
 
 bool all_guard(const std::byte* begin, const std::byte* end) {
     return std::all_of(begin, end, [](std::byte b) { return b == kGuard; });
 }
 
-// 64-aligned bytes between guards, full of NaN.
-class Scratch {
-public:
-    explicit Scratch(int64_t bytes)
-        : bytes_(bytes), storage_(static_cast<size_t>(bytes + 2 * kGuardBytes + 64), kGuard) {
-        std::memset(data(), 0xFF, static_cast<size_t>(bytes));
-    }
-    std::byte* data() { return align(storage_.data()) + kGuardBytes; }
-    bool intact() {
-        std::byte* begin = data();
-        return all_guard(begin - kGuardBytes, begin) &&
-               all_guard(begin + bytes_, begin + bytes_ + kGuardBytes);
-    }
-
-private:
-    int64_t bytes_;
-    std::vector<std::byte> storage_;
-};
-
 }  // namespace
+
+GuardedBytes::GuardedBytes(int64_t bytes) : bytes_(bytes) {
+    const int64_t page = ::sysconf(_SC_PAGESIZE);
+    const int64_t room = (kGuardBytes + 64 + bytes + kReadBehind + page - 1) / page * page;
+    void* mapped = ::mmap(nullptr, static_cast<size_t>(room + page), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(mapped != MAP_FAILED);
+    mapping_ = {static_cast<std::byte*>(mapped),
+                [size = static_cast<size_t>(room + page)](std::byte* p) { ::munmap(p, size); }};
+    end_ = mapping_.get() + room;
+    REQUIRE(::mprotect(end_, static_cast<size_t>(page), PROT_NONE) == 0);
+    std::fill(mapping_.get(), end_, kGuard);
+    data_ = mapping_.get() + (room - bytes - kReadBehind) / 64 * 64;
+    std::memset(data_, 0xFF, static_cast<size_t>(bytes));
+}
+
+bool GuardedBytes::intact() const {
+    return all_guard(data_ - kGuardBytes, data_) && all_guard(data_ + bytes_, end_);
+}
 
 GuardedBuffer::GuardedBuffer(std::string name, DType dtype, int64_t count)
     : name_(std::move(name)),
       dtype_(dtype),
       count_(count),
-      storage_(static_cast<size_t>(dtype_bytes(dtype, count) + 2 * kGuardBytes + 64), kGuard) {
-    std::memset(data(), 0xFF, static_cast<size_t>(dtype_bytes(dtype, count)));
-}
+      storage_(dtype_bytes(dtype, count)) {}
 
 GuardedBuffer::GuardedBuffer(const GuardedBuffer& other)
     : GuardedBuffer(other.name_, other.dtype_, other.count_) {
     std::memcpy(data(), other.data(), static_cast<size_t>(bytes()));
-}
-
-std::byte* GuardedBuffer::data() const {
-    return align(const_cast<std::byte*>(storage_.data())) + kGuardBytes;
 }
 
 GuardedBuffer GuardedBuffer::random(std::string name, DType dtype, int64_t count, std::mt19937& rng,
@@ -103,11 +99,6 @@ void GuardedBuffer::set(int64_t i, double value) {
     convert_elements(DType::kF32, &narrow, dtype_, data() + i * dtype_bytes(dtype_, 1), 1);
 }
 
-bool GuardedBuffer::guards_intact() const {
-    std::byte* end = data() + dtype_bytes(dtype_, count_);
-    return all_guard(data() - kGuardBytes, data()) && all_guard(end, end + kGuardBytes);
-}
-
 std::string test_cache() {
     static TemporaryFolder folder;
     return folder.path().string();
@@ -133,7 +124,7 @@ void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args
         begin = runs.back().second;
     }
     std::shuffle(runs.begin(), runs.end(), rng);
-    Scratch scratch(kernel.launch.shared_bytes);
+    GuardedBytes scratch(kernel.launch.shared_bytes);
     for (auto [begin, end] : runs) entry(args.data(), begin, end, scratch.data());
     INFO(kernel.name);
     CHECK(scratch.intact());

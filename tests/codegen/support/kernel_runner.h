@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs one host kernel as the runtime would, but unkindly: items in random order and random runs,
-// scratch full of NaN, guard words on both sides of every buffer and of the scratch. Fails the test
-// when a guard changed.
+// scratch full of NaN, guard words on both sides of every buffer and of the scratch, and a page that
+// may not be touched a vector behind them. Fails the test when a guard changed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,6 +15,20 @@
 #include "codegen/host/kernels.h"
 
 namespace cleave::test {
+
+// 64-aligned bytes of NaN between guard words; at most 127 bytes behind the last, and 64 at least,
+// memory ends.
+class GuardedBytes {
+public:
+    explicit GuardedBytes(int64_t bytes);
+    std::byte* data() const { return data_; }
+    bool intact() const;
+
+private:
+    int64_t bytes_;
+    std::unique_ptr<std::byte, std::function<void(std::byte*)>> mapping_;
+    std::byte *data_, *end_;
+};
 
 // Elements of one dtype between guard words, and their values in double.
 class GuardedBuffer {
@@ -35,14 +51,14 @@ public:
     DType dtype() const { return dtype_; }
     int64_t bytes() const { return dtype_bytes(dtype_, count_); }
     const std::string& name() const { return name_; }
-    bool guards_intact() const;
+    bool guards_intact() const { return storage_.intact(); }
 
 private:
-    std::byte* data() const;
+    std::byte* data() const { return storage_.data(); }
     std::string name_;
     DType dtype_;
     int64_t count_;
-    std::vector<std::byte> storage_;
+    GuardedBytes storage_;
 };
 
 struct Counts {
