@@ -50,10 +50,7 @@ bool GuardedBytes::intact() const {
 }
 
 GuardedBuffer::GuardedBuffer(std::string name, DType dtype, int64_t count)
-    : name_(std::move(name)),
-      dtype_(dtype),
-      count_(count),
-      storage_(dtype_bytes(dtype, count)) {}
+    : name_(std::move(name)), dtype_(dtype), count_(count), storage_(dtype_bytes(dtype, count)) {}
 
 GuardedBuffer::GuardedBuffer(const GuardedBuffer& other)
     : GuardedBuffer(other.name_, other.dtype_, other.count_) {

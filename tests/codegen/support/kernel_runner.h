@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs one host kernel as the runtime would, but unkindly: items in random order and random runs,
-// scratch full of NaN, guard words on both sides of every buffer and of the scratch, and a page that
-// may not be touched a vector behind them. Fails the test when a guard changed.
+// scratch full of NaN, guard words on both sides of every buffer and of the scratch, and a page
+// that may not be touched a vector behind them. Fails the test when a guard changed.
 #pragma once
 
 #include <cstddef>
