@@ -64,17 +64,20 @@ Pareto pareto(const Case& base, const std::function<void(size_t, size_t)>& progr
         if (!points.empty() && parts.front().devices.size() > kLargestReplica) break;
         Case asked{base.graph, parts.front(), workload, many};
         asked.options.replicas = 1;
-        asked.options.most_users = false;
-        for (int64_t users = 1; users <= kMostUsers; users *= 2) {
+        const auto serves = [&](int64_t users, bool most) {
             asked.workload.batch = users;
+            asked.options.most_users = most;
             const Outcome outcome = outcome_of(asked);
-            if (!outcome.plan) {  // nor do more users
+            if (outcome.plan)
+                points.push_back(
+                    point_of(*outcome.plan, parts.front().devices.size(), std::ssize(parts)));
+            else
                 found.refusal = outcome.refusal;
-                break;
-            }
-            points.push_back(
-                point_of(*outcome.plan, parts.front().devices.size(), std::ssize(parts)));
-        }
+            return outcome.plan.has_value();
+        };
+        int64_t users = 1;
+        while (users <= kMostUsers && serves(users, false)) users *= 2;
+        if (users > 1 && users <= kMostUsers) serves(1, true);  // between this and half of it
         if (progress) progress(i + 1, all.size());
     }
     found.points = best_points(std::move(points));

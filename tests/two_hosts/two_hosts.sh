@@ -90,7 +90,7 @@ mpirun)
     dir=$2
     shift 2
     enter "$dir" a env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$(dirname "$me")/../../tools/mpirun" \
-        --net 10.77.0.0/24 --mca orte_tmpdir_base "$dir" --mca plm_rsh_agent "$me agent" --mca pml ob1 --mca btl tcp,self "$@"
+        --net 10.77.0.0/24 --mca orte_tmpdir_base "$(mktemp -d "$dir/job.XXXXXX")" --mca plm_rsh_agent "$me agent" --mca pml ob1 --mca btl tcp,self "$@"
     ;;
 agent)
     host=$2
