@@ -98,6 +98,7 @@ bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
     if (shape.tensor_parallel > 0 || shape.pipeline_stages > 0 || pins_return(shape.pins))
         return false;
     const PlanRequest& request = builder.request();
+    const Objective objective = request.options.objective;
     const bool may_split =
         std::none_of(analysis.graph.ops.begin(), analysis.graph.ops.end(), stays_on_one_device);
     CostTables tables(analysis, request.machine, request.workload, user_order(request.machine), 0);
@@ -108,7 +109,8 @@ bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
                            (request.options.whole_layers && cuts_a_layer(analysis, p)))
                            return;
                        PlanBody candidate = builder.build(p);
-                       if (!fits_memory(candidate) || weighed_ns(candidate) >= weighed_ns(plan))
+                       if (!fits_memory(candidate) ||
+                           weighed_ns(candidate, objective) >= weighed_ns(plan, objective))
                            return;
                        plan = std::move(candidate);
                        placement = p;

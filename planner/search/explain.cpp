@@ -22,7 +22,9 @@ using importer::Op;
 using importer::OpKind;
 
 constexpr std::string_view kHarder =
-    "with stages of unequal width, a layer cut in two, or more stages";
+    "with stages of unequal width, a layer cut in two, more stages, or more devices";
+
+constexpr std::string_view kGainsLittle = "each doubling of the devices has to gain 2 %";
 
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
@@ -176,6 +178,7 @@ void explain_unused(const std::vector<Scored>& scored, const Scored& chosen, Pla
     for (const Scored& s : scored)
         if (s.refused.empty() &&
             s.proposal->devices_used == static_cast<int>(plan.machine.devices.size())) {
+            if (s.objective_ns < chosen.objective_ns) reason = kGainsLittle;
             reason += fmt::format(": {} over every device takes {:.3f} ms instead of {:.3f}",
                                   s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
             break;

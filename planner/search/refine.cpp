@@ -96,6 +96,7 @@ std::vector<Placement> neighbours(const Analysis& a, const PlanRequest& request,
 bool refine(const Analysis& analysis, const Shape& shape, size_t step_budget, PlanBuilder& builder,
             Placement& placement, PlanBody& plan) {
     const PlanRequest& request = builder.request();
+    const Objective objective = request.options.objective;
     const bool open = is_open(analysis, shape);
     size_t steps = 0;
     // Takes the first that gains.
@@ -107,7 +108,9 @@ bool refine(const Analysis& analysis, const Shape& shape, size_t step_budget, Pl
                 continue;
             PlanBody candidate = builder.build(move);
             steps += num_steps(candidate);
-            if (!fits_memory(candidate) || weighed_ns(candidate) >= weighed_ns(plan)) continue;
+            if (!fits_memory(candidate) ||
+                weighed_ns(candidate, objective) >= weighed_ns(plan, objective))
+                continue;
             plan = std::move(candidate);
             placement = std::move(move);
             return true;

@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 namespace cleave::planner {
 namespace {
 
-constexpr double kIrregular = 0.03, kManyStages = 0.01;
+constexpr double kIrregular = 0.03, kManyStages = 0.01, kTwiceTheDevices = 0.02;
 
 // The layers that a stage touches.
 struct Layers {
@@ -54,12 +55,24 @@ double hardship(std::span<const Stage> stages) {
     return hardship(stages.size(), regular(widths, layers));
 }
 
+double cost_of_devices(size_t devices, Objective objective) {
+    if (row_of(objective).serves || devices < 2) return 1;
+    return std::pow(1 + kTwiceTheDevices, std::log2(static_cast<double>(devices)));
+}
+
+double cost_of_devices(std::span<const Stage> stages, Objective objective) {
+    std::set<DeviceId> devices;
+    for (const Stage& s : stages) devices.insert(s.devices.begin(), s.devices.end());
+    return cost_of_devices(devices.size(), objective);
+}
+
 int64_t weighed_ns(int64_t objective_ns, double hardship) {
     return std::llround(static_cast<double>(objective_ns) * hardship);
 }
 
-int64_t weighed_ns(const PlanBody& plan) {
-    return weighed_ns(plan.prediction.objective_ns, hardship(plan.stages));
+int64_t weighed_ns(const PlanBody& plan, Objective objective) {
+    return weighed_ns(plan.prediction.objective_ns,
+                      hardship(plan.stages) * cost_of_devices(plan.stages, objective));
 }
 
 bool cuts_a_layer(const Analysis& analysis, const Placement& placement) {

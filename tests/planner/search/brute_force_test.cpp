@@ -102,7 +102,7 @@ private:
                                         analysis_.units[s.end - 1].end, chosen.at(s.devices)});
         const PlanBody plan = builder_->build(placement);
         if (!fits_memory(plan)) return;
-        const int64_t score = weighed_ns(plan);
+        const int64_t score = weighed_ns(plan, builder_->request().options.objective);
         if (score < best_.at_all) {
             best_.at_all = score;
             Devices all = 0;
@@ -156,7 +156,8 @@ private:
 std::optional<int64_t> score_of(const Case& c, bool enumerate) {
     try {
         return weighed_ns(
-            make_plan(c.graph, c.machine, c.workload, c.options, {.enumerate = enumerate}));
+            make_plan(c.graph, c.machine, c.workload, c.options, {.enumerate = enumerate}),
+            c.options.objective);
     } catch (const DoesNotFit&) {
         return std::nullopt;
     }
@@ -249,8 +250,8 @@ TEST_CASE("with enumeration, 1,000 small plans are the best of their space", "[p
         INFO(name_of(c, i));
         const Plan plan = make_plan(c.graph, c.machine, c.workload, c.options);
         const Best best = BruteForce(c).best();
-        CHECK(weighed_ns(plan) <= best.in_order);
-        CHECK(weighed_ns(plan) >= best.at_all);
+        CHECK(weighed_ns(plan, c.options.objective) <= best.in_order);
+        CHECK(weighed_ns(plan, c.options.objective) >= best.at_all);
         REQUIRE(plan.prediction.lower_bound_ns <= best.at_all);
     }
 }

@@ -79,7 +79,7 @@ TEST_CASE("plans of random models on random machines are never worse than any of
             Plan simple = built(analysis, b.placement, plan);
             if (!fits_memory(simple)) continue;
             INFO("case " << i << " " << b.rule << " " << b.shape << " on " << machine.name);
-            REQUIRE(weighed_ns(plan) <= weighed_ns(simple));
+            REQUIRE(weighed_ns(plan, options.objective) <= weighed_ns(simple, options.objective));
         }
     }
 }
@@ -102,7 +102,8 @@ TEST_CASE("real shapes are planned no worse than by any of the simple rules", "[
             rules.insert(b.rule);
             Plan simple = built(analysis, b.placement, plan);
             INFO(b.rule << " " << b.shape);
-            if (fits_memory(simple)) CHECK(weighed_ns(plan) <= weighed_ns(simple));
+            if (fits_memory(simple))
+                CHECK(weighed_ns(plan, objective) <= weighed_ns(simple, objective));
         }
         CHECK(rules.count("equal layers") + rules.count("megatron") + rules.count("uniform grid") ==
               3);
@@ -251,14 +252,16 @@ TEST_CASE("each objective is best at what it is named for", "[planner]") {
             // find what the other misses.
             const double slack = &other == &plans[1] ? 1.002 : 1;
             const auto weighed = [&](const Plan& p) {
-                return static_cast<double>(latency(p)) * hardship(p.stages);
+                return static_cast<double>(latency(p)) * hardship(p.stages) *
+                       cost_of_devices(p.stages, Objective::kLatency);
             };
             CHECK(weighed(plans[0]) <= slack * weighed(other));
             CHECK(devices(plans[2]) <= devices(other));
         }
         // With one group in flight every plan serves a token of all in a pass.
         for (const Plan& other : plans)
-            CHECK(weighed_ns(plans[1]) <= weighed_ns(latency(other), hardship(other.stages)) + 1);
+            CHECK(weighed_ns(plans[1], Objective::kThroughput) <=
+                  weighed_ns(latency(other), hardship(other.stages)) + 1);
     }
 }
 

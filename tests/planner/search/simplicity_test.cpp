@@ -68,12 +68,34 @@ TEST_CASE(
                 INFO(devices << ", " << stages << " stages");
                 const Plan free = plan_of(false, stages), whole = plan_of(true, stages);
                 CHECK_FALSE(cuts_layers(whole));
-                CHECK(weighed_ns(free) <= weighed_ns(whole));
+                CHECK(weighed_ns(free, objective) <= weighed_ns(whole, objective));
                 if (cuts_layers(free))
                     CHECK(1.02 * static_cast<double>(free.prediction.objective_ns) <
                           static_cast<double>(whole.prediction.objective_ns));
             }
         }
+}
+
+TEST_CASE("of latency a doubling of the devices has to gain 2 %, and the plan says so",
+          "[planner]") {
+    const Graph graph = bf16_graph_of("llama-3.1-405b");
+    const auto plan_of = [&](const std::string& devices, int tensor_parallel) {
+        return make_plan(graph, machine_of(devices), {},
+                         {.tensor_parallel = tensor_parallel, .objective = Objective::kLatency});
+    };
+    // Sums over the network take what more devices gain.
+    const Plan free = plan_of("sim:h100[0-63]", 0), all = plan_of("sim:h100[0-63]", 64);
+    const size_t used = used_devices(free).size();
+    REQUIRE(used < 64);
+    const double gain = static_cast<double>(free.prediction.objective_ns) /
+                        static_cast<double>(all.prediction.objective_ns);
+    CHECK(gain < std::pow(1.02, std::log2(64.0 / static_cast<double>(used))));
+    if (gain > 1)
+        CHECK_THAT(free.why.binding, Contains("each doubling of the devices has to gain 2 %"));
+    // Where it gains more it is taken.
+    const Plan half = plan_of(fmt::format("sim:h100[0-{}]", used / 2 - 1), 0);
+    CHECK(static_cast<double>(half.prediction.objective_ns) >
+          1.02 * static_cast<double>(free.prediction.objective_ns));
 }
 
 TEST_CASE("what whole layers leave no room for is refused by name", "[planner]") {
