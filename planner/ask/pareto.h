@@ -30,8 +30,9 @@ struct Pareto {
 };
 inline constexpr size_t kMostPoints = 12;
 
-// Plans for objective throughput, whatever the request's is, and for numbers of users that double,
-// and for that which the planner chooses where it is free to. `progress(done, of)` after each size of a replica.
+// Plans for objective throughput, whatever the request's is, for numbers of users that double as
+// long as there is KV for them, and for the number that the planner chooses where it is free to.
+// `progress(done, of)` after each size of a replica.
 Pareto pareto(const Case& base, const std::function<void(size_t, size_t)>& progress = {});
 
 // Of points those that no other beats in one figure and equals in the other, by falling tokens/s a
