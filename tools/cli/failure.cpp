@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/failure.h"
 
-#include <atomic>
+#include <mutex>
 
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
@@ -9,7 +9,7 @@
 namespace cleave::tools {
 namespace {
 
-std::atomic_flag said = ATOMIC_FLAG_INIT;
+std::once_flag said;
 
 // Only the first line of a message begins where a line of Cleave's own does: no name from a file
 // with a line feed in it looks like a message.
@@ -26,8 +26,8 @@ std::string indented(const std::string& message) {
 }  // namespace
 
 void say_failure(const std::string& message) {
-    if (!said.test_and_set())
-        say("{} {}\n", red("cleave:"), indented(spell_for_command_line(message)));
+    std::call_once(
+        said, [&] { say("{} {}\n", red("cleave:"), indented(spell_for_command_line(message))); });
 }
 
 }  // namespace cleave::tools

@@ -7,7 +7,7 @@
 namespace cleave::tools {
 
 // "cleave: ..." on standard error, once in a process: the thread that first knows why it ends says
-// it, and what others say later is not printed. Any thread.
+// it, and what others say later is not printed. Any thread; returns when the words are out.
 void say_failure(const std::string& message);
 
 }  // namespace cleave::tools
