@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/command.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regular plans win unless another one gains more than its hardship.
 #include "planner/search/simplicity.h"
+
+#include <cmath>
+
 #include "models/llama_graph.h"
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
 #include "planner/planner.h"
 #include "planner/view/plan_text.h"
 #include "tests/planner/support/hand_plan.h"
