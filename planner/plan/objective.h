@@ -36,7 +36,7 @@ struct ObjectiveRow {
 
 inline constexpr std::array<ObjectiveRow, 4> kObjectives{{
     {"latency", "decode, and its share of prefill", [](const TokenTimes& t) { return t.pass_ns; },
-     false, false, false, false, "a plan without them is faster",
+     false, false, false, false, "each doubling of the devices has to gain 2 %",
      "it divides each launch by itself, over the best links, whatever the launches beside it need"},
     // The score bounds a round from below: all devices work at once.
     {"throughput", "a round, a token of every user and their prompts' share",

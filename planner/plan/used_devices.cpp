@@ -8,7 +8,7 @@
 
 namespace cleave::planner {
 
-std::vector<DeviceId> used_devices(const Plan& plan) {
+std::vector<DeviceId> used_devices(const PlanBody& plan) {
     std::set<DeviceId> used;
     for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
     return {used.begin(), used.end()};

@@ -12,7 +12,7 @@
 namespace cleave::planner {
 
 // Devices with a stage, by number; the machine's others are unused.
-std::vector<DeviceId> used_devices(const Plan& plan);
+std::vector<DeviceId> used_devices(const PlanBody& plan);
 std::vector<DeviceId> unused_devices(const Plan& plan);
 
 // `replica` from 0 to num_replicas() - 1. The same numbers name the devices of all that are alike.

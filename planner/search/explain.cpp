@@ -14,6 +14,7 @@
 #include "planner/plan/text_table.h"
 #include "planner/plan/used_devices.h"
 #include "planner/search/shapes_beside.h"
+#include "planner/search/simplicity.h"
 
 namespace cleave::planner {
 namespace {
@@ -22,9 +23,7 @@ using importer::Op;
 using importer::OpKind;
 
 constexpr std::string_view kHarder =
-    "with stages of unequal width, a layer cut in two, more stages, or more devices";
-
-constexpr std::string_view kGainsLittle = "each doubling of the devices has to gain 2 %";
+    "with stages of unequal width, a layer cut in two, or more stages";
 
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
@@ -111,6 +110,15 @@ std::string layers_of(const Analysis& a, const Placement& placement) {
     return "layers " + text;
 }
 
+// Whether the search counts the devices of `s` against it.
+bool needs_more(const Scored& s, const Scored& chosen, const Plan& plan) {
+    const auto cost = [&](const Scored& one) {
+        return cost_of_devices(static_cast<size_t>(one.proposal->devices_used),
+                               plan.options.objective);
+    };
+    return cost(s) > cost(chosen);
+}
+
 std::string why_not_taken(const Scored& s, const Scored& chosen, const Plan& plan) {
     if (!s.refused.empty()) return s.refused;
     const double ratio = static_cast<double>(s.objective_ns) /
@@ -120,6 +128,9 @@ std::string why_not_taken(const Scored& s, const Scored& chosen, const Plan& pla
         s.proposal->devices_used > chosen.proposal->devices_used)
         return fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
                            chosen.proposal->devices_used);
+    if (ratio < 1 && needs_more(s, chosen, plan))
+        return fmt::format("{:.2f} % faster, but {}", gain,
+                           row_of(plan.options.objective).leaves_out);
     if (ratio < 1 && s.proposal->hardship > chosen.proposal->hardship)
         return fmt::format("{:.2f} % faster, {}", gain, kHarder);
     if (ratio < 1)
@@ -178,7 +189,6 @@ void explain_unused(const std::vector<Scored>& scored, const Scored& chosen, Pla
     for (const Scored& s : scored)
         if (s.refused.empty() &&
             s.proposal->devices_used == static_cast<int>(plan.machine.devices.size())) {
-            if (s.objective_ns < chosen.objective_ns) reason = kGainsLittle;
             reason += fmt::format(": {} over every device takes {:.3f} ms instead of {:.3f}",
                                   s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
             break;

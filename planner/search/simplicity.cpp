@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <vector>
+
+#include "planner/plan/used_devices.h"
 
 namespace cleave::planner {
 namespace {
@@ -56,14 +57,9 @@ double hardship(std::span<const Stage> stages) {
 }
 
 double cost_of_devices(size_t devices, Objective objective) {
-    if (row_of(objective).serves || devices < 2) return 1;
+    const ObjectiveRow& row = row_of(objective);
+    if (row.serves || row.fewest_devices || devices < 2) return 1;
     return std::pow(1 + kTwiceTheDevices, std::log2(static_cast<double>(devices)));
-}
-
-double cost_of_devices(std::span<const Stage> stages, Objective objective) {
-    std::set<DeviceId> devices;
-    for (const Stage& s : stages) devices.insert(s.devices.begin(), s.devices.end());
-    return cost_of_devices(devices.size(), objective);
 }
 
 int64_t weighed_ns(int64_t objective_ns, double hardship) {
@@ -71,8 +67,9 @@ int64_t weighed_ns(int64_t objective_ns, double hardship) {
 }
 
 int64_t weighed_ns(const PlanBody& plan, Objective objective) {
-    return weighed_ns(plan.prediction.objective_ns,
-                      hardship(plan.stages) * cost_of_devices(plan.stages, objective));
+    return weighed_ns(
+        plan.prediction.objective_ns,
+        hardship(plan.stages) * cost_of_devices(used_devices(plan).size(), objective));
 }
 
 bool cuts_a_layer(const Analysis& analysis, const Placement& placement) {

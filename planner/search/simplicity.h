@@ -2,9 +2,9 @@
 // What the search compares: an objective times the plan's hardship. A plan is regular when its
 // stages are of one width and each has whole layers. Another one is harder to run, and other tools
 // cannot carry it out, so it must gain 3 %. Of regular plans those of fewer stages win among
-// equals: more stages must gain up to 1 %. Where one pass is what counts each doubling of the
-// devices must gain 2 %: devices that add next to nothing are left to others. The order is total,
-// so that moves of the search never go round.
+// equals: more stages must gain up to 1 %. Of latency each doubling of the devices must gain 2 %:
+// devices that add next to nothing are left to others. The order is total, so that moves of the
+// search never go round.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,9 @@ namespace cleave::planner {
 double hardship(size_t num_stages, bool regular);
 double hardship(std::span<const Stage> stages);
 
-// 1 for one device, 1.02 to the logarithm of their number to base 2; 1 for objectives that serve
-// many, whose devices all serve.
+// 1 for one device, 1.02 to the logarithm of their number to base 2. Always 1 for objectives that
+// serve many, whose devices all serve, and for that of fewest devices, which are counted first.
 double cost_of_devices(size_t devices, Objective objective);
-double cost_of_devices(std::span<const Stage> stages, Objective objective);
 
 int64_t weighed_ns(int64_t objective_ns, double hardship);
 // Of a plan with its prediction.

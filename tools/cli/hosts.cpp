@@ -7,7 +7,6 @@
 #include <ctime>
 #include <mutex>
 #include <optional>
-#include <utility>
 
 #include <semaphore.h>
 #include <sys/prctl.h>

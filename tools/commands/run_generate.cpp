@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -85,8 +86,9 @@ Json sequence_json(const std::vector<int32_t>& prompt, const runtime::SequenceRe
 }
 
 // What `of` chooses of each replica's devices.
-std::vector<std::string> names_of(const OpenedReplicas& opened,
-                                  std::vector<planner::DeviceId> (*of)(const planner::Plan&)) {
+std::vector<std::string> names_of(
+    const OpenedReplicas& opened,
+    const std::function<std::vector<planner::DeviceId>(const planner::Plan&)>& of) {
     std::vector<std::string> names;
     for (const planner::Plan& plan : opened.plans)
         for (planner::DeviceId d : of(plan)) names.push_back(plan.machine.device(d).name);
@@ -146,7 +148,7 @@ Json result_json(const OpenedReplicas& opened, const std::vector<std::vector<int
     return json;
 }
 
-// "on 1 of 3 devices, host[1] and host[2] unused: a plan without them is faster".
+// "on 1 of 3 devices, host[1] and host[2] unused: each doubling of the devices has to gain 2 %".
 std::string devices_text(const OpenedReplicas& opened) {
     const size_t used = names_of(opened, planner::used_devices).size();
     const planner::Plan& plan = opened.plans[0];

@@ -102,6 +102,14 @@ TEST_CASE("of latency a doubling of the devices has to gain 2 %, and the plan sa
           1.02 * static_cast<double>(free.prediction.objective_ns));
 }
 
+TEST_CASE("the objective of fewest devices says so of those that it leaves out", "[planner]") {
+    const Plan plan = make_plan(bf16_graph_of("llama-3-70b"), machine_of("sim:h100[0-7]"), {},
+                                {.objective = Objective::kMemory});
+    REQUIRE_FALSE(unused_devices(plan).empty());
+    CHECK_THAT(plan.why.binding,
+               Contains("the objective is fewest devices") && !Contains("has to gain"));
+}
+
 TEST_CASE("what whole layers leave no room for is refused by name", "[planner]") {
     const Graph graph = bf16_graph_of("stories-260k");  // 5 layers
     const Workload workload{.prompt_tokens = 16, .context = 64};
