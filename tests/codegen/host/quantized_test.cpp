@@ -3,7 +3,6 @@
 // integers exactly.
 #include <cmath>
 
-#include "codegen/compile/host.h"
 #include "tests/codegen/support/kernel_reference.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/codegen/support/weight_shard.h"
@@ -75,12 +74,7 @@ TEST_CASE("quantised rows of any length are read to their last element", "[codeg
 }
 
 TEST_CASE("one source of quantised products serves CPUs with 4, 8 and 16 lanes", "[codegen]") {
-    const std::string features = " " + host_compiler_info().features + " ";
-    for (auto [cpu, needs] : {std::pair("x86-64", " sse2 "),
-                              {"x86-64-v2", " sse4.2 "},
-                              {"x86-64-v3", " avx2 "},
-                              {"x86-64-v4", " avx512f "}}) {
-        if (features.find(needs) == std::string::npos) continue;
+    for (const std::string& cpu : cpus_of_each_width()) {
         for (DType code : {DType::kInt4, DType::kUInt8, DType::kF8E4M3, DType::kMxfp4})
             check_linear({importer::Packing::kDequantizeLinear, code, 14, 88, 32,
                           code == DType::kMxfp4 ? DType::kF8E8M0 : DType::kF16, Zeros::kNone, true},

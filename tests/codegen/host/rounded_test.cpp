@@ -48,15 +48,10 @@ Row rounded_to_bf16(const Row& x) {
 const HostTarget kFastTarget{.threads = 2, .fast = true};
 const HostTarget kReproducibleTarget{.threads = 2, .reproducible = true, .fast = true};
 
-// CPUs that this machine can be; those without AVX2 have no fused multiply-add.
+// This machine's own kernels, and those of other CPUs that it can be.
 std::vector<std::string> cpus(bool fused) {
-    const std::string features = " " + host_compiler_info().features + " ";
-    std::vector<std::string> names = {""};
-    for (auto [cpu, needs, fuses] : {std::tuple("x86-64-v4", " avx512f ", true),
-                                     {"x86-64-v3", " avx2 ", true},
-                                     {"x86-64-v2", " sse4.2 ", false},
-                                     {"x86-64", " sse2 ", false}})
-        if (features.find(needs) != std::string::npos && (!fused || fuses)) names.emplace_back(cpu);
+    std::vector<std::string> names = cpus_of_each_width(fused);
+    names.emplace_back();
     return names;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <tuple>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -94,6 +95,17 @@ void GuardedBuffer::set(int64_t i, double value) {
     }
     auto narrow = static_cast<float>(value);
     convert_elements(DType::kF32, &narrow, dtype_, data() + i * dtype_bytes(dtype_, 1), 1);
+}
+
+std::vector<std::string> cpus_of_each_width(bool fused) {
+    const std::string features = " " + codegen::host_compiler_info().features + " ";
+    std::vector<std::string> names;
+    for (auto [cpu, needs, fuses] : {std::tuple("x86-64", " sse2 ", false),
+                                     {"x86-64-v2", " sse4.2 ", false},
+                                     {"x86-64-v3", " avx2 ", true},
+                                     {"x86-64-v4", " avx512f ", true}})
+        if (features.find(needs) != std::string::npos && (!fused || fuses)) names.emplace_back(cpu);
+    return names;
 }
 
 std::string test_cache() {

@@ -74,6 +74,10 @@ void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args
 // differs.
 void check_close(const GuardedBuffer& got, const std::vector<double>& want, double tolerance);
 
+// LLVM's names of CPUs with vectors of 4 lanes (before and after SSE4.1), 8 and 16, as far as this
+// machine can be one; with `fused` those that have a fused multiply-add.
+std::vector<std::string> cpus_of_each_width(bool fused = false);
+
 // A folder for compiled kernels that lives as long as the test program.
 std::string test_cache();
 
