@@ -95,30 +95,64 @@ struct Model {
     std::optional<ComputeMode> requested;
 };
 
-// The best plan of one replica; its workload is what the machine is to hold. Nothing where none
-// fits, or, where it `must_fit`, DoesNotFit.
+struct Searched {
+    Proposals proposals;
+    Candidates candidates;  // of these proposals
+};
+
+// Proposals by estimates of memory that leave more and more room, while one that does not fit
+// promises more than the best that does; then those that such estimates took for impossible.
+Searched search(const Analysis& analysis, const Shape& shape, const Limits& limits,
+                PlanBuilder& builder, const Passes& pass) {
+    const PlanRequest& request = builder.request();
+    const Objective objective = request.options.objective;
+    Searched best;
+    const auto consider = [&](Proposals proposals) {
+        if (proposals.metis_ns > 0) pass.note({"propose: METIS", proposals.metis_ns});
+        Candidates built =
+            pass("build_candidates", [&] { return build_candidates(proposals, limits, builder); });
+        const bool lacks_memory = lacks_memory_alone(built, objective);
+        if (is_better(built, best.candidates, objective))
+            best = {std::move(proposals), std::move(built)};
+        return lacks_memory;
+    };
+    const auto within = [&](int64_t slack) {
+        return propose(analysis, request.machine, request.workload, request.options, shape, slack);
+    };
+    bool some_impossible = false;
+    for (int64_t slack : kSlacks) {
+        Proposals proposals = pass("propose", [&] { return within(slack); });
+        some_impossible = some_impossible || !proposals.impossible.empty();
+        if (!consider(std::move(proposals)) && best.candidates.any_fits) break;
+    }
+    if (some_impossible && row_of(objective).serves) {
+        Proposals grids = pass("propose", [&] {
+            return propose_grids(analysis, request.machine, request.workload, request.options,
+                                 shape);
+        });
+        drop_worse(best.candidates, objective, grids);
+        consider(std::move(grids));
+    }
+    if (!best.candidates.any_fits &&
+        pass("may_fit", [&] { return !within(kShardsAlone).found.empty(); }))
+        consider(pass("propose", [&] { return within(kTwiceTheMemory); }));
+    return best;
+}
+
+// The best plan of one replica; its workload is what the machine is to hold. One that keeps the
+// limits comes before others; the plan's options have none. Nothing where none fits, or, where it
+// `must_fit`, DoesNotFit.
 std::optional<Found> plan_replica(const Model& model, const Machine& machine, Workload workload,
-                                  const PlanOptions& options, bool must_fit, const Passes& pass,
+                                  PlanOptions options, bool must_fit, const Passes& pass,
                                   bool enumerate) {
+    const Limits limits = limits_of(options);
+    options.max_ttft_ns = options.max_tpot_ns = 0;  // kept where they can be
     const Analysis& analysis = model.analysis;
     const Shape shape =
         pass("check_options", [&] { return check_options(analysis, machine, workload, options); });
     PlanBuilder builder(analysis, request_of(analysis.graph, machine, workload, options));
 
-    Proposals proposals;
-    Candidates candidates;
-    for (int64_t slack : kAllSlacks) {
-        if (slack == kTwiceTheMemory && !pass("may_fit", [&] {
-                return !propose(analysis, machine, workload, options, shape, kShardsAlone)
-                            .found.empty();
-            }))
-            break;
-        proposals = pass(
-            "propose", [&] { return propose(analysis, machine, workload, options, shape, slack); });
-        if (proposals.metis_ns > 0) pass.note({"propose: METIS", proposals.metis_ns});
-        candidates = pass("build_candidates", [&] { return build_candidates(proposals, builder); });
-        if (candidates.any_fits) break;
-    }
+    auto [proposals, candidates] = search(analysis, shape, limits, builder, pass);
     if (!candidates.any_fits && !must_fit) return std::nullopt;
     if (!candidates.any_fits)
         refuse({builder.request(), nearest_plan(analysis, shape, builder)},
@@ -135,12 +169,13 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
     bool gained = false;
     if (may_improve(options) && candidates.steps < kStepBudget)
         pass("refine", plan, [&] {
-            gained = refine(analysis, shape, kStepBudget - candidates.steps, builder,
+            gained = refine(analysis, shape, limits, kStepBudget - candidates.steps, builder,
                             chosen.placement, plan);
         });
     if (may_improve(options) && enumerate)
-        pass("enumerate", plan,
-             [&] { gained = exhaust(analysis, shape, builder, chosen.placement, plan) || gained; });
+        pass("enumerate", plan, [&] {
+            gained = exhaust(analysis, shape, limits, builder, chosen.placement, plan) || gained;
+        });
     if (gained) chosen.shape = shape_name(chosen.placement);
     pass("explain", plan, [&] {
         const Scored now{&chosen, plan.prediction.objective_ns, true, ""};
@@ -166,6 +201,7 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
 std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const Workload& workload,
                                const PlanOptions& options, bool must, const Passes& pass,
                                bool enumerate) {
+    const Limits limits = limits_of(options);
     const int64_t most = options.most_users ? INT64_MAX : workload.batch;
     const std::vector<Division> all =
         pass("divide", [&] { return divisions(machine, options, most); });
@@ -175,12 +211,10 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
     std::vector<ScoredReplicas> others;  // and the best
     size_t chosen = 0;
     double most_worth = 0;
-    PlanOptions free = options;  // one part of many need not keep the limits
-    free.max_ttft_ns = free.max_tpot_ns = 0;
     const auto plan_on = [&](const Machine& part, int64_t users, bool must_fit) {
         Workload share = workload;
         share.batch = users;
-        return plan_replica(model, part, share, free, must_fit, pass, enumerate);
+        return plan_replica(model, part, share, options, must_fit, pass, enumerate);
     };
     for (const Division& division : all) {
         if (best && division.parts.front().devices.size() > kLargestPart) break;
@@ -191,7 +225,7 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
         const double least = kFar * most_worth / static_cast<double>(division.parts.size());
         const auto best_number = [&] {
             const int64_t bound =
-                users_bound(model.analysis, division.parts.front(), workload, free);
+                users_bound(model.analysis, division.parts.front(), workload, options);
             return plan_for_most(options, bound, least, plan_for);
         };
         std::optional<Found> found =
@@ -201,8 +235,9 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
         Serving& serving = plan.prediction.serving;
         serving.users = options.most_users ? replicas * plan.workload.batch : workload.batch;
         plan.copies.assign(division.parts.begin() + 1, division.parts.end());
-        if (!keeps_limits(options, serving)) {
-            if (!outside || serving.tpot_ns < outside->plan.prediction.serving.tpot_ns)
+        if (excess(limits, serving) > 0) {
+            if (!outside ||
+                excess(limits, serving) < excess(limits, outside->plan.prediction.serving))
                 outside = std::move(found);
             continue;
         }

@@ -10,13 +10,9 @@
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/search/check_options.h"
+#include "planner/search/simplicity.h"
 
 namespace cleave::planner {
-
-bool keeps_limits(const PlanOptions& o, const Serving& s) {
-    return (o.max_ttft_ns == 0 || s.ttft_ns <= o.max_ttft_ns) &&
-           (o.max_tpot_ns == 0 || s.tpot_ns <= o.max_tpot_ns);
-}
 
 namespace {
 
@@ -24,7 +20,7 @@ class BestUsers {
 public:
     BestUsers(const PlanOptions& options, int64_t bound, double least,
               std::function<std::optional<Found>(int64_t)> plan_for)
-        : options_(options),
+        : limits_(limits_of(options)),
           bound_(std::min(bound, kMostUsers)),
           least_(least),
           plan_for_(std::move(plan_for)) {}
@@ -33,7 +29,7 @@ public:
         if (!limited_) try_parts_of(bound_);
         if (!best_) {  // limits are kept by few, and little memory may hold no part of the bound
             best_ = plan_for_(1);
-            if (!best_ || !keeps_limits(options_, best_->plan.prediction.serving))
+            if (!best_ || excess(limits_, best_->plan.prediction.serving) > 0)
                 return std::move(best_);
             held_[1] = held_by(best_->plan);
             try_parts_of(most_users());
@@ -66,7 +62,7 @@ private:
     // The most are not always the fastest, and each shape has a most of its own: somewhat less than
     // a plan of fewer says, as more users take more working memory.
     void try_parts_of(int64_t most) {
-        for (const int64_t eighths : {6, 4, 2, 1}) {
+        for (const int64_t eighths : {7, 6, 4, 2, 1}) {
             const int64_t fewer = most * eighths / 8;
             if (fewer <= 1 || !fits(fewer)) continue;
             const int64_t held = std::min(held_[fewer], kMostUsers), full = held - held / kFine;
@@ -79,7 +75,7 @@ private:
     bool fits(int64_t users) {
         if (const auto known = held_.find(users); known != held_.end()) return known->second > 0;
         std::optional<Found> found = plan_for_(users);
-        const bool good = found && keeps_limits(options_, found->plan.prediction.serving);
+        const bool good = found && excess(limits_, found->plan.prediction.serving) == 0;
         held_[users] = good ? held_by(found->plan) : 0;
         if (!good) return false;
         rates_[users] = tokens_per_second(found->plan);
@@ -108,11 +104,11 @@ private:
         }
     }
 
-    const PlanOptions& options_;
+    Limits limits_;
     int64_t bound_;
     double least_;
     std::function<std::optional<Found>(int64_t)> plan_for_;
-    bool limited_ = options_.max_ttft_ns > 0 || options_.max_tpot_ns > 0;
+    bool limited_ = limits_.ttft_ns > 0 || limits_.tpot_ns > 0;
     std::optional<Found> best_;
     std::map<int64_t, int64_t> held_;  // by number of users: of its plan; 0: none
     std::map<int64_t, double> rates_;  // tokens/s

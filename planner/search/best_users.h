@@ -22,8 +22,6 @@ struct Found {
 // Of the best tokens/s: what is below is not refined.
 inline constexpr double kFar = 0.7;
 
-bool keeps_limits(const PlanOptions& options, const Serving& serving);
-
 // More users than this have no keys and values on the machine, whatever else is there. UserError as
 // check_options().
 int64_t users_bound(const Analysis& analysis, const Machine& machine, Workload workload,

@@ -2,9 +2,10 @@
 #include "planner/search/candidates.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
+#include <tuple>
 #include <utility>
-
-#include "planner/search/simplicity.h"
 
 namespace cleave::planner {
 namespace {
@@ -13,33 +14,53 @@ constexpr size_t kFewCandidates = 3, kManyCandidates = 64;
 // Where none has fitted after so many steps, the others would not.
 constexpr size_t kHopeless = 10 * kStepBudget;
 
+// Of candidates that may be taken, the first in this order: less is better.
+using Score = std::tuple<double, int, int64_t>;
+
+Score score_of(const Scored& s, Objective objective) {
+    return {s.excess, row_of(objective).fewest_devices ? s.proposal->devices_used : 0,
+            weighed_ns(s.objective_ns, s.proposal->hardship)};
+}
+
 }  // namespace
 
-Candidates build_candidates(const Proposals& proposals, PlanBuilder& builder) {
-    const bool fewest_devices = row_of(builder.request().options.objective).fewest_devices;
+Candidates build_candidates(const Proposals& proposals, const Limits& limits,
+                            PlanBuilder& builder) {
+    const Objective objective = builder.request().options.objective;
+    const bool fewest_devices = row_of(objective).fewest_devices;
     Candidates c;
+    const Proposal* first = nullptr;  // of those that may be taken
+    std::set<std::string_view> late;  // shapes
     for (const Proposal& p : proposals.found) {
-        const Proposal& first = proposals.found.front();
+        if (!first) first = &p;
         const bool small = c.steps < kStepBudget / 2;
         const bool close =
             fewest_devices
-                ? p.devices_used <= first.devices_used
-                : p.estimate_ns <= first.estimate_ns + first.estimate_ns / (small ? 1 : 8);
+                ? p.devices_used <= first->devices_used
+                : p.estimate_ns <= first->estimate_ns + first->estimate_ns / (small ? 1 : 8);
         const bool affordable = c.built.size() < kFewCandidates ||
                                 (c.steps < kStepBudget && c.built.size() < kManyCandidates);
-        if (c.any_fits && (!close || !affordable)) {
+        if (c.any_serves ? !close || !affordable : late.contains(p.shape)) {
             c.estimated.push_back({&p, p.estimate_ns, false, ""});
             continue;
         }
-        if (!c.any_fits && c.steps >= kHopeless) break;
+        if (!c.any_serves && c.steps >= kHopeless) break;
         PlanBody plan = builder.build(p.placement);
         c.steps += num_steps(plan);
         const bool fits = fits_memory(plan);
-        c.built.push_back({&p, fits ? plan.prediction.objective_ns : p.estimate_ns, fits,
-                           fits ? "" : "does not fit in memory"});
+        const double over = fits ? excess(limits, plan.prediction.serving) : 0;
+        const bool serves = fits && over == 0;
+        if (fits && !serves) late.insert(p.shape);
+        if (serves && !c.any_serves) first = &p;
+        c.built.push_back({&p, p.estimate_ns, fits, "", fits, over});
+        Scored& scored = c.built.back();
+        if (fits) scored.objective_ns = plan.prediction.objective_ns;
+        if (!serves)
+            scored.refused = fits ? "keeps a user waiting for too long" : "does not fit in memory";
         c.any_fits = c.any_fits || fits;
+        c.any_serves = c.any_serves || serves;
         if (!fits) continue;
-        const size_t best = best_candidate(c, builder.request().options.objective);
+        const size_t best = best_candidate(c, objective);
         if (best + 1 == c.built.size()) c.best = std::move(plan);
     }
     return c;
@@ -47,26 +68,35 @@ Candidates build_candidates(const Proposals& proposals, PlanBuilder& builder) {
 
 size_t best_candidate(const Candidates& candidates, Objective objective) {
     const std::vector<Scored>& built = candidates.built;
-    auto devices = [&](const Scored& s) {
-        return row_of(objective).fewest_devices ? s.proposal->devices_used : 0;
-    };
-    const auto weighed = [](const Scored& s) {
-        return weighed_ns(s.objective_ns, s.proposal->hardship);
-    };
-    int64_t best = INT64_MAX;
-    int fewest = INT32_MAX;
-    for (const Scored& s : built)
-        if (s.refused.empty()) fewest = std::min(fewest, devices(s));
-    auto eligible = [&](const Scored& s) { return s.refused.empty() && devices(s) == fewest; };
-    for (const Scored& s : built)
-        if (eligible(s)) best = std::min(best, weighed(s));
     size_t taken = built.size();
+    const auto key = [&](size_t i) {
+        return std::pair(score_of(built[i], objective), balance_of(*built[i].proposal));
+    };
     for (size_t i = 0; i < built.size(); ++i)
-        if (eligible(built[i]) && weighed(built[i]) == best)
-            if (taken == built.size() ||
-                balance_of(*built[i].proposal) < balance_of(*built[taken].proposal))
-                taken = i;
+        if (built[i].fits && (taken == built.size() || key(i) < key(taken))) taken = i;
     return taken;
+}
+
+bool is_better(const Candidates& a, const Candidates& b, Objective objective) {
+    if (!a.any_fits || !b.any_fits) return a.any_fits;
+    return score_of(a.built[best_candidate(a, objective)], objective) <
+           score_of(b.built[best_candidate(b, objective)], objective);
+}
+
+bool lacks_memory_alone(const Candidates& candidates, Objective objective) {
+    if (!candidates.any_fits) return !candidates.built.empty();
+    const Scored& best = candidates.built[best_candidate(candidates, objective)];
+    return std::ranges::any_of(candidates.built, [&](const Scored& other) {
+        return !other.fits && score_of(other, objective) < score_of(best, objective);
+    });
+}
+
+void drop_worse(const Candidates& candidates, Objective objective, Proposals& proposals) {
+    if (!candidates.any_fits) return;
+    const Score best = score_of(candidates.built[best_candidate(candidates, objective)], objective);
+    std::erase_if(proposals.found, [&](const Proposal& p) {
+        return score_of({&p, p.estimate_ns, false, ""}, objective) >= best;
+    });
 }
 
 std::vector<Scored> ranking(const Candidates& candidates) {

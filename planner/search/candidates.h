@@ -8,6 +8,7 @@
 
 #include "planner/build/build_plan.h"
 #include "planner/search/propose.h"
+#include "planner/search/simplicity.h"
 
 namespace cleave::planner {
 
@@ -20,7 +21,9 @@ struct Scored {
     const Proposal* proposal = nullptr;
     int64_t objective_ns = 0;
     bool simulated = false;
-    std::string refused;  // why it cannot be used: memory
+    std::string refused;  // why it cannot be used: memory, limits
+    bool fits = true;
+    double excess = 0;  // planner/search/simplicity.h
 };
 
 struct Candidates {
@@ -28,14 +31,26 @@ struct Candidates {
     PlanBody best;                         // of best_candidate
     size_t steps = 0;                      // in all plans
     bool any_fits = false;
+    bool any_serves = false;  // fits, and keeps the limits
 };
 
-Candidates build_candidates(const Proposals& proposals, PlanBuilder& builder);
+// Builds until one fits and keeps the limits, and what may be as good; of shapes that are too slow
+// no second cut.
+Candidates build_candidates(const Proposals& proposals, const Limits& limits, PlanBuilder& builder);
 
-// The position in `built` of the candidate to take: the best score by hardship; of equal ones the
-// most balanced, which leaves most memory and throughput. Where the objective is fewest devices,
-// those come first.
+// The position in `built` of the candidate to take: what keeps the limits, or comes
+// nearest to them; then the best score by hardship; of equal ones the most balanced, which leaves
+// most memory and throughput. Where the objective is fewest devices, those come before the score.
 size_t best_candidate(const Candidates& candidates, Objective objective);
+
+// Whether the best of `a` is to be taken rather than that of `b`.
+bool is_better(const Candidates& a, const Candidates& b, Objective objective);
+
+// Whether one that was built and does not fit is better, by its estimate, than the best that does.
+bool lacks_memory_alone(const Candidates& candidates, Objective objective);
+
+// Leaves out the proposals that promise less than the best candidate, if there is one.
+void drop_worse(const Candidates& candidates, Objective objective, Proposals& proposals);
 
 // All that was scored, best first, for explain().
 std::vector<Scored> ranking(const Candidates& candidates);

@@ -93,8 +93,8 @@ void each_placement(const Analysis& analysis, CostTables& tables, bool may_split
 
 }  // namespace
 
-bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
-             Placement& placement, PlanBody& plan) {
+bool exhaust(const Analysis& analysis, const Shape& shape, const Limits& limits,
+             PlanBuilder& builder, Placement& placement, PlanBody& plan) {
     if (shape.tensor_parallel > 0 || shape.pipeline_stages > 0 || pins_return(shape.pins))
         return false;
     const PlanRequest& request = builder.request();
@@ -103,19 +103,18 @@ bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
         std::none_of(analysis.graph.ops.begin(), analysis.graph.ops.end(), stays_on_one_device);
     CostTables tables(analysis, request.machine, request.workload, user_order(request.machine), 0);
     bool gained = false;
-    each_placement(analysis, tables, may_split, kMostSteps / static_cast<double>(num_steps(plan)),
-                   [&](const Placement& p) {
-                       if (!meets_pins(analysis, shape.pins, p) ||
-                           (request.options.whole_layers && cuts_a_layer(analysis, p)))
-                           return;
-                       PlanBody candidate = builder.build(p);
-                       if (!fits_memory(candidate) ||
-                           weighed_ns(candidate, objective) >= weighed_ns(plan, objective))
-                           return;
-                       plan = std::move(candidate);
-                       placement = p;
-                       gained = true;
-                   });
+    each_placement(
+        analysis, tables, may_split, kMostSteps / static_cast<double>(num_steps(plan)),
+        [&](const Placement& p) {
+            if (!meets_pins(analysis, shape.pins, p) ||
+                (request.options.whole_layers && cuts_a_layer(analysis, p)))
+                return;
+            PlanBody candidate = builder.build(p);
+            if (!fits_memory(candidate) || !is_better(candidate, plan, objective, limits)) return;
+            plan = std::move(candidate);
+            placement = p;
+            gained = true;
+        });
     return gained;
 }
 

@@ -7,12 +7,13 @@
 
 #include "planner/build/build_plan.h"
 #include "planner/search/check_options.h"
+#include "planner/search/simplicity.h"
 
 namespace cleave::planner {
 
-// Takes the best of all placements, by hardship, that meets the pins into `placement` and `plan`,
-// where it beats them; true when one does. Nothing where there are too many.
-bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
-             Placement& placement, PlanBody& plan);
+// Takes the best of all placements, by is_better(), that meets the pins into `placement` and
+// `plan`, where it beats them; true when one does. Nothing where there are too many.
+bool exhaust(const Analysis& analysis, const Shape& shape, const Limits& limits,
+             PlanBuilder& builder, Placement& placement, PlanBody& plan);
 
 }  // namespace cleave::planner

@@ -16,8 +16,6 @@ namespace cleave::planner {
 // Free memory that the search leaves on each device, in parts per thousand: more where its estimate
 // of activations was too low. Tried in this order.
 inline constexpr std::array<int64_t, 3> kSlacks{0, 10, 50};
-// At last without that estimate, where it was too high.
-inline constexpr std::array<int64_t, 4> kAllSlacks{0, 10, 50, kTwiceTheMemory};
 
 bool quantizes(const Workload& workload);
 

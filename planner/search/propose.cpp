@@ -2,6 +2,7 @@
 #include "planner/search/propose.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -24,6 +25,8 @@ namespace cleave::planner {
 namespace {
 
 constexpr int64_t kDeviceCost = int64_t{1} << 52;  // more than any time: fewest devices first
+// Of an open shape on few devices, the most stages that are asked for by their number.
+constexpr int kMostStages = 6;
 
 class Proposer {
 public:
@@ -37,6 +40,13 @@ public:
           slack_(slack) {
         for (const importer::Op& op : a.graph.ops)
             may_split_ = may_split_ && !stays_on_one_device(op);
+    }
+
+    Proposals grids() {
+        grids_alone_ = true;
+        over_orders(user_order(machine_), false);
+        sort_proposals();
+        return std::move(result_);
     }
 
     Proposals run() {
@@ -116,7 +126,24 @@ private:
             single_ = std::make_unique<CostTables>(a_, machine_, one, std::move(order), slack_);
         }
         int devices = tables.num_devices();
-        if (tables.repeats(0, devices)) return over_returning_order(tables);
+        if (tables.repeats(0, devices)) {
+            if (!grids_alone_) over_returning_order(tables);
+            return;
+        }
+        if (!grids_alone_) over_open_shapes(tables);
+        for (int tp = 1; tp <= (may_split_ ? devices : 1); ++tp) {
+            if (devices % tp != 0) continue;
+            int pp = devices / tp;
+            if (shape_.tensor_parallel > 0 && shape_.tensor_parallel != tp) continue;
+            if (shape_.pipeline_stages > 0 && shape_.pipeline_stages != pp) continue;
+            if (pp > tables.num_units()) continue;
+            uniform(tables, tp, pp);
+        }
+    }
+
+    // What the given shape leaves open, but for grids.
+    void over_open_shapes(CostTables& tables) {
+        const int devices = tables.num_devices();
         bool forced = shape_.tensor_parallel > 0 || shape_.pipeline_stages > 0;
         if (!forced) {
             StageQuery any;
@@ -135,20 +162,23 @@ private:
                 any.may_skip = any.fan_out = false;
                 ask(tables, any, "every device");
             }
+            // Grids are few where devices differ or their number has few divisors.
+            const bool has_grids =
+                std::has_single_bit(static_cast<unsigned>(devices)) && !tables.unequal(0, devices);
+            if (objective().serves && devices <= kFewDevices && !has_grids)
+                for (int pp = 2; pp <= std::min(kMostStages, devices - 1); ++pp)
+                    over_stages(tables, pp);
         } else if (shape_.tensor_parallel == 0) {
-            StageQuery staged;
-            staged.pipeline_stages = shape_.pipeline_stages;
-            staged.may_skip = false;
-            ask(tables, staged, fmt::format("pp {}", shape_.pipeline_stages));
+            over_stages(tables, shape_.pipeline_stages);
         }
-        for (int tp = 1; tp <= (may_split_ ? devices : 1); ++tp) {
-            if (devices % tp != 0) continue;
-            int pp = devices / tp;
-            if (shape_.tensor_parallel > 0 && shape_.tensor_parallel != tp) continue;
-            if (shape_.pipeline_stages > 0 && shape_.pipeline_stages != pp) continue;
-            if (pp > tables.num_units()) continue;
-            uniform(tables, tp, pp);
-        }
+    }
+
+    // So many stages over every device, of any widths.
+    void over_stages(CostTables& tables, int pp) {
+        StageQuery staged;
+        staged.pipeline_stages = pp;
+        staged.may_skip = false;
+        ask(tables, staged, fmt::format("pp {}", pp));
     }
 
     // Pins return to a device: it is in the order once for each run of its units.
@@ -396,7 +426,7 @@ private:
     const PlanOptions& options_;
     Shape shape_;
     int64_t slack_;
-    bool may_split_ = true, metis_order_ = false;
+    bool may_split_ = true, metis_order_ = false, grids_alone_ = false;
     std::unique_ptr<CostTables> single_;  // of one sequence, where the objective serves many
     Proposals result_;
 };
@@ -437,6 +467,11 @@ std::string shape_name(const Placement& placement) {
 Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
                   const PlanOptions& options, const Shape& shape, int64_t slack) {
     return Proposer(analysis, machine, workload, options, shape, slack).run();
+}
+
+Proposals propose_grids(const Analysis& analysis, const Machine& machine, const Workload& workload,
+                        const PlanOptions& options, const Shape& shape) {
+    return Proposer(analysis, machine, workload, options, shape, kShardsAlone).grids();
 }
 
 }  // namespace cleave::planner

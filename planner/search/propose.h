@@ -52,6 +52,11 @@ struct Proposals {
 Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
                   const PlanOptions& options, const Shape& shape, int64_t slack);
 
+// The same of grids of equal stages alone, by weights, keys and values: some that the estimate of
+// activations took for impossible.
+Proposals propose_grids(const Analysis& analysis, const Machine& machine, const Workload& workload,
+                        const PlanOptions& options, const Shape& shape);
+
 // "tp 2 x pp 2", "pp 2 of tp 3, 2" for stages of different width; "tp 1 x pp 2 in 5 virtual stages"
 // where devices return.
 std::string shape_name(const Placement& placement);

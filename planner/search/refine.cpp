@@ -93,8 +93,8 @@ std::vector<Placement> neighbours(const Analysis& a, const PlanRequest& request,
 
 }  // namespace
 
-bool refine(const Analysis& analysis, const Shape& shape, size_t step_budget, PlanBuilder& builder,
-            Placement& placement, PlanBody& plan) {
+bool refine(const Analysis& analysis, const Shape& shape, const Limits& limits, size_t step_budget,
+            PlanBuilder& builder, Placement& placement, PlanBody& plan) {
     const PlanRequest& request = builder.request();
     const Objective objective = request.options.objective;
     const bool open = is_open(analysis, shape);
@@ -108,9 +108,7 @@ bool refine(const Analysis& analysis, const Shape& shape, size_t step_budget, Pl
                 continue;
             PlanBody candidate = builder.build(move);
             steps += num_steps(candidate);
-            if (!fits_memory(candidate) ||
-                weighed_ns(candidate, objective) >= weighed_ns(plan, objective))
-                continue;
+            if (!fits_memory(candidate) || !is_better(candidate, plan, objective, limits)) continue;
             plan = std::move(candidate);
             placement = std::move(move);
             return true;

@@ -8,15 +8,13 @@
 #include <set>
 #include <tuple>
 
+#include "planner/search/stage_search.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
 namespace {
 
 using Devices = std::vector<DeviceId>;
-
-// Of more, parts are as many as divide each kind, or of a power of two of devices.
-constexpr int64_t kFewDevices = 16;
 
 bool alike(const DeviceInfo& a, const DeviceInfo& b) {
     const auto facts = [](const DeviceInfo& d) {
@@ -177,8 +175,9 @@ std::vector<Division> divisions(const Machine& machine, const PlanOptions& optio
     std::vector<Division> found;
     const std::vector<Devices> kinds = kinds_of(machine);
     const auto most = options.pins.empty() ? std::min(users, std::ssize(machine.devices)) : 1;
-    // Of many devices, of the numbers of parts that give parts of one size, the largest; of few
-    // all: one less may leave each with a number of users that its kernels like better.
+    // Of many devices, of the numbers of parts that give parts of one size, the largest, where it
+    // divides each kind or gives a power of two of devices; of few all: one less may leave each
+    // with a number of users that its kernels like better.
     const bool few = std::ssize(machine.devices) <= kFewDevices;
     std::vector<size_t> last;
     for (int64_t count = most; count > 1; --count) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "planner/plan/used_devices.h"
@@ -70,6 +71,24 @@ int64_t weighed_ns(const PlanBody& plan, Objective objective) {
     return weighed_ns(
         plan.prediction.objective_ns,
         hardship(plan.stages) * cost_of_devices(used_devices(plan).size(), objective));
+}
+
+Limits limits_of(const PlanOptions& options) { return {options.max_ttft_ns, options.max_tpot_ns}; }
+
+double excess(const Limits& limits, const Serving& s) {
+    const auto over = [](int64_t ns, int64_t limit) {
+        return limit == 0 || ns <= limit
+                   ? 0
+                   : static_cast<double>(ns - limit) / static_cast<double>(limit);
+    };
+    return std::max(over(s.ttft_ns, limits.ttft_ns), over(s.tpot_ns, limits.tpot_ns));
+}
+
+bool is_better(const PlanBody& a, const PlanBody& b, Objective objective, const Limits& limits) {
+    const auto key = [&](const PlanBody& plan) {
+        return std::pair(excess(limits, plan.prediction.serving), weighed_ns(plan, objective));
+    };
+    return key(a) < key(b);
 }
 
 bool cuts_a_layer(const Analysis& analysis, const Placement& placement) {

@@ -4,7 +4,7 @@
 // cannot carry it out, so it must gain 3 %. Of regular plans those of fewer stages win among
 // equals: more stages must gain up to 1 %. Of latency each doubling of the devices must gain 2 %:
 // devices that add next to nothing are left to others. The order is total, so that moves of the
-// search never go round.
+// search never go round. Limits come before all of it.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,18 @@ double cost_of_devices(size_t devices, Objective objective);
 int64_t weighed_ns(int64_t objective_ns, double hardship);
 // Of a plan with its prediction.
 int64_t weighed_ns(const PlanBody& plan, Objective objective);
+
+// Of the time that each user may wait for tokens; 0: none.
+struct Limits {
+    int64_t ttft_ns = 0, tpot_ns = 0;
+};
+Limits limits_of(const PlanOptions& options);
+// By what part of its limit the wait that is worst is longer; 0 where all limits are kept.
+double excess(const Limits& limits, const Serving& serving);
+
+// Whether the search takes `a` rather than `b`: it keeps limits that b does not, or is nearer to
+// them, or both keep them and it weighs less.
+bool is_better(const PlanBody& a, const PlanBody& b, Objective objective, const Limits& limits);
 
 // Whether two stages have operators of one layer.
 bool cuts_a_layer(const Analysis& analysis, const Placement& placement);

@@ -14,6 +14,8 @@
 
 namespace cleave::planner {
 
+// On so many the search can afford shapes that are rarely best.
+inline constexpr int kFewDevices = 16;
 // Of more the search tries fewer widths and places, alike ones once.
 inline constexpr int kManyDevices = 64;
 

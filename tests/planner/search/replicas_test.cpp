@@ -129,10 +129,20 @@ TEST_CASE("no forced shape or number of replicas beats the plan by more than 1 %
             drawer.one_of(std::array{"llama-3-8b", "llama-2-7b", "tinyllama-1.1b", "llama-3-70b"});
         const std::string kind =
             drawer.one_of(std::array{"h100", "a100-80", "rtx4090", "l40s", "mi300x", "b200"});
-        const Machine machine = machine_of(
-            fmt::format("sim:{}[0-{}]", kind, drawer.one_of(std::array{2, 3, 4, 6, 8}) - 1));
-        const int64_t users = drawer.one_of(std::array{1, 8, 24, 64, 200});
+        const Machine machine =
+            machine_of(fmt::format("sim:{}[0-{}]", kind, drawer.pick(2, 8) - 1));
+        int64_t users = drawer.one_of(std::array{1, 8, 24, 64, 200});
         const Graph graph = graph_named(model);
+        if (drawer.pick(0, 1) == 0) {  // nearly as many as have memory, or somewhat more
+            try {
+                const Plan most =
+                    plan_for_users(graph, machine, 1, {.replicas = 0, .most_users = true});
+                users = std::max<int64_t>(
+                    1, served_users(most) * drawer.one_of(std::array{50, 90, 100, 103}) / 100);
+            } catch (const UserError&) {
+                continue;
+            }
+        }
         const double forced = best_forced(graph, machine, users);
         if (forced == 0) continue;  // nothing fits
         ++cases;
@@ -221,6 +231,54 @@ TEST_CASE("as many users as there is KV for get what the best forced shape gives
         };
         INFO(c.model << " on " << c.devices << ", tp " << forced.tensor_parallel);
         CHECK(speed({.replicas = 0, .most_users = true}) >= 0.99 * speed(forced));
+    }
+}
+
+TEST_CASE("where users nearly fill the memory no forced shape serves them faster", "[planner]") {
+    struct Case {
+        const char *model, *devices;
+        int64_t users;  // 0: as many as have memory
+        PlanOptions forced;
+    };
+    const Case cases[] = {
+        {"llama-3-8b", "sim:h100[0-5]", 873, {.tensor_parallel = 2, .pipeline_stages = 3}},
+        {"mistral-small-24b", "sim:mi300x[0-5]", 1681, {.tensor_parallel = 1}},
+        {"llama-3.1-405b", "sim:h100[0-31]", 877, {.pipeline_stages = 32}},
+        {"llama-3.1-405b", "sim:h100[0-63]", 2072, {.tensor_parallel = 8, .replicas = 0}},
+        {"llama-3-70b", "sim:h100[0-6]", 0, {.pipeline_stages = 2, .replicas = 0}},
+        {"qwen2.5-32b", "sim:rtx4090[0-6]", 64, {.pipeline_stages = 2, .replicas = 0}},
+    };
+    for (const Case& c : cases) {
+        const Graph graph = graph_named(c.model);
+        const auto speed = [&](PlanOptions options) {
+            options.most_users = c.users == 0;
+            return tokens_per_second(plan_for_users(graph, machine_of(c.devices),
+                                                    std::max<int64_t>(1, c.users), options));
+        };
+        INFO(c.users << " users of " << c.model << " on " << c.devices);
+        CHECK(speed({.replicas = c.forced.replicas}) >= 0.99 * speed(c.forced));
+    }
+}
+
+TEST_CASE("limits that a forced shape keeps are kept without it", "[planner]") {
+    Drawer drawer(71);
+    for (int i = 0; i < cases(40); ++i) {
+        const std::string model = drawer.one_of(std::array{"phi-4", "llama-3-8b", "qwen2.5-7b"});
+        const std::string kind = drawer.one_of(std::array{"mi300x", "h100", "l40s"});
+        const Machine machine = machine_of(fmt::format("sim:{}[0-7]", kind));
+        const int64_t users = drawer.one_of(std::array{8, 32, 128});
+        const Graph graph = graph_named(model);
+        PlanOptions forced{.tensor_parallel = drawer.one_of(std::array{2, 4, 8}),
+                           .replicas = drawer.one_of(std::array{0, 1})};
+        const Plan plan = plan_for_users(graph, machine, users, forced);
+        INFO(users << " users of " << model << " on " << kind << ", tp " << forced.tensor_parallel);
+        PlanOptions limited{.replicas = 0};
+        const bool first = drawer.pick(0, 1) == 0;
+        const Serving& serving = plan.prediction.serving;
+        (first ? limited.max_ttft_ns : limited.max_tpot_ns) =
+            first ? serving.ttft_ns : serving.tpot_ns;
+        CHECK(tokens_per_second(plan_for_users(graph, machine, users, limited)) >=
+              0.99 * tokens_per_second(plan));
     }
 }
 
