@@ -44,10 +44,16 @@ public:
                 more = last + (more - last) / 2;
             }
         }
+        // Kernels have tiles of so many sequences: somewhat fewer may fill them, in other shapes,
+        // too.
+        if (const int64_t most = best_users(); most > kTile && is_near())
+            fits(most / kTile * kTile);
         return std::move(best_);
     }
 
 private:
+    static constexpr int64_t kTile = 32;
+    static constexpr double kNear = 0.9;         // of the best tokens/s: what may yet be the best
     static constexpr int64_t kMostUsers = 4096;  // of a replica: engines hold about a thousand
     static constexpr int64_t kFine = 64;         // a part in so many is not searched for
 
@@ -59,11 +65,14 @@ private:
     int64_t best_users() const { return best_ ? best_->plan.workload.batch : 0; }
     double rate() const { return best_ ? tokens_per_second(best_->plan) : 0; }
 
+    bool is_near() const { return limited_ || rate() >= kNear / kFar * least_; }
+
     // The most are not always the fastest, and each shape has a most of its own: somewhat less than
     // a plan of fewer says, as more users take more working memory.
     void try_parts_of(int64_t most) {
-        for (const int64_t eighths : {7, 6, 4, 2, 1}) {
+        for (const int64_t eighths : {6, 7, 4, 2, 1}) {
             const int64_t fewer = most * eighths / 8;
+            if (eighths == 7 && !is_near()) continue;
             if (fewer <= 1 || !fits(fewer)) continue;
             const int64_t held = std::min(held_[fewer], kMostUsers), full = held - held / kFine;
             if (full > fewer && std::abs(full - best_users()) > full / kFine) fits(full);

@@ -246,6 +246,7 @@ TEST_CASE("where users nearly fill the memory no forced shape serves them faster
         {"llama-3.1-405b", "sim:h100[0-31]", 877, {.pipeline_stages = 32}},
         {"llama-3.1-405b", "sim:h100[0-63]", 2072, {.tensor_parallel = 8, .replicas = 0}},
         {"llama-3-70b", "sim:h100[0-6]", 0, {.pipeline_stages = 2, .replicas = 0}},
+        {"llama-3-70b", "sim:h200[0-3]", 0, {.tensor_parallel = 2, .pipeline_stages = 2}},
         {"qwen2.5-32b", "sim:rtx4090[0-6]", 64, {.pipeline_stages = 2, .replicas = 0}},
     };
     for (const Case& c : cases) {
