@@ -131,8 +131,12 @@ std::vector<std::string> room_sentences(const Plan& plan, const Figures& f) {
 
 std::string further_sentence(const Further& f, const Figures& now) {
     if (!f.then) return fmt::format("With {}: not possible, {}.", f.change, f.refusal);
-    return fmt::format("With {}: a batch of {}, a context of {}, {} a token instead of {}.",
-                       f.change, f.then->room.max_sequences * now.replicas,
+    const std::string on = f.then->devices == now.devices
+                               ? ""
+                               : fmt::format(", on {} instead of {}",
+                                             count_text(f.then->devices, "device"), now.devices);
+    return fmt::format("With {}{}: a batch of {}, a context of {}, {} a token instead of {}.",
+                       f.change, on, f.then->room.max_sequences * now.replicas,
                        f.then->room.max_context, time_text(f.then->objective_ns),
                        time_text(now.objective_ns));
 }

@@ -281,13 +281,13 @@ std::vector<DeviceSpec> parse_devices(const std::string& text, bool any_model) {
         if (entry.empty()) throw UserError("$devices '{}' has an empty entry; {}", text, kGrammar);
         expand_entry(specs, cut_entry(entry), any_model);
         if (specs.size() > static_cast<size_t>(kMaxDevices))
-            throw UserError("$devices {}: more than {} devices", text, kMaxDevices);
+            throw UserError("$devices: with {} there are more than {} devices, the most a plan has",
+                            entry, kMaxDevices);
     }
     std::set<std::string> seen;
     for (const DeviceSpec& spec : specs)
         if (!seen.insert(spec.text).second)
-            throw UserError("$devices {}: {} is given twice; each device can be used once", text,
-                            spec.text);
+            throw UserError("$devices: {} is given twice; each device can be used once", spec.text);
     return specs;
 }
 

@@ -248,6 +248,23 @@ void align_to_blocks(const Analysis& a, const Workload& workload, StageShares& s
 
 }  // namespace
 
+double CostTables::time_alone(DeviceId device) {
+    double& time = time_alone_.try_emplace(device_class_[device.index()], 0).first->second;
+    if (time > 0) return time;
+    for (int cls : group_class_) {
+        const auto example = static_cast<size_t>(class_example_[cls]);
+        const FusedGroup& group = analysis_.groups[example];
+        const LaunchAmounts amounts =
+            launch_amounts(analysis_, group, {0, group.split.work.units}, workload_, true);
+        const auto ns = [&](bool is_prefill) {
+            return static_cast<double>(launches_.time(device, example, amounts, is_prefill, 1).ns);
+        };
+        time +=
+            ns(false) * static_cast<double>(generated_) + ns(true) * static_cast<double>(passes_);
+    }
+    return time;
+}
+
 StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
     std::vector<DeviceId> devices = devices_of(first, count);
     StageShares shares;
@@ -260,21 +277,8 @@ StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
                 shares.weights[i] = std::max<int64_t>(1, (d.memory_bytes - d.reserved_bytes) >> 20);
                 continue;
             }
-            // The rate at which it alone would do the whole work.
-            double time = 0;
-            for (size_t g = 0; g < analysis_.groups.size(); ++g) {
-                const FusedGroup& group = analysis_.groups[class_example_[group_class_[g]]];
-                LaunchAmounts amounts =
-                    launch_amounts(analysis_, group, {0, group.split.work.units}, workload_, true);
-                auto example = static_cast<size_t>(class_example_[group_class_[g]]);
-                auto ns = [&](bool is_prefill) {
-                    return static_cast<double>(
-                        launches_.time(devices[i], example, amounts, is_prefill, 1).ns);
-                };
-                time += ns(false) * static_cast<double>(generated_) +
-                        ns(true) * static_cast<double>(passes_);
-            }
-            shares.weights[i] = std::max<int64_t>(1, std::llround(1e18 / std::max(1.0, time)));
+            shares.weights[i] =
+                std::max<int64_t>(1, std::llround(1e18 / std::max(1.0, time_alone(devices[i]))));
         }
         // Small integers keep products exact and plans readable.
         int64_t largest = *std::max_element(shares.weights.begin(), shares.weights.end());

@@ -78,6 +78,8 @@ private:
     };
     void classify_groups();
     void classify_devices();
+    // ns in which the device alone would do the whole work.
+    double time_alone(DeviceId device);
     StageShares choose_shares(int first, int count, ShareMode mode);
     GroupCost group_cost(const FusedGroup& group, const std::vector<DeviceId>& devices,
                          const StageShares& shares) const;
@@ -101,6 +103,7 @@ private:
     int64_t generated_, passes_;
     PassPoint decode_point_, prefill_point_;
     std::vector<int> group_class_, device_class_;  // by group; by DeviceId
+    std::map<int, double> time_alone_;             // by device class
     std::vector<int> class_example_;               // a group of each class
     std::vector<std::pair<int64_t, int64_t>>
         crossing_;  // bytes into each unit, of a decode and a prefill pass

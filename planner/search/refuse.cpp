@@ -212,8 +212,9 @@ std::string account_text(const Plan& plan, const std::vector<const DeviceMemory*
     const DeviceMemory& first = *alike.front();
     const bool any_lacks =
         std::any_of(alike.begin(), alike.end(), [](const auto* m) { return lacks(*m) > 0; });
-    return fmt::format(
-        "\n  {}: {}needs {} (weights {}, KV cache {}, activations {}, {}other {}), has {}{}",
+    constexpr int kIndent = 4, kWidth = 120;
+    const std::string text = fmt::format(
+        "{}: {}needs {} (weights {}, KV cache {}, activations {}, {}other {}), has {}{}",
         folded_names(plan.machine, devices), alike.size() > 1 ? "each " : "",
         amount_text(alike, [](const DeviceMemory& m) { return m.needed(); }),
         amount_text(alike, [](const DeviceMemory& m) { return m.weights; }),
@@ -227,6 +228,7 @@ std::string account_text(const Plan& plan, const std::vector<const DeviceMemory*
                     [](const DeviceMemory& m) { return m.staging + m.scratch + m.reserved; }),
         amount_text(alike, [](const DeviceMemory& m) { return m.capacity; }),
         any_lacks ? ": " + amount_text(alike, lacks) + " short" : "");
+    return "\n  " + wrapped(text, kIndent, kWidth);
 }
 
 // Each device's need and deficit, those alike on one line: first what is shown has to be the same,

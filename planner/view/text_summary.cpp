@@ -229,11 +229,16 @@ void add_serving(const Plan& plan, Lines& lines) {
         const PlanOptions& o = plan.options;
         const bool at_limit = (o.max_tpot_ns > 0 && s.tpot_ns > o.max_tpot_ns / 10 * 9) ||
                               (o.max_ttft_ns > 0 && s.ttft_ns > o.max_ttft_ns / 10 * 9);
-        text += held <= batch + batch / 32
-                    ? fmt::format("; {} has KV for no more", name_of(plan, bound->device))
-                    : fmt::format("; more would {}, {} has KV for {} a replica",
-                                  at_limit ? "not keep the limits" : "not be faster",
-                                  name_of(plan, bound->device), held);
+        const std::string room =
+            held <= batch ? fmt::format("{} has KV for no more", name_of(plan, bound->device))
+                          : fmt::format("{} has KV for {}{}", name_of(plan, bound->device), held,
+                                        plan.num_replicas() > 1 ? " a replica" : "");
+        const bool full = held <= batch + batch / 32;
+        text += fmt::format("; {}{}",
+                            full       ? ""
+                            : at_limit ? "more would not keep the limits, "
+                                       : "more would not be faster, ",
+                            room);
     }
     lines.push_back({"serves", text});
     lines.push_back({"a batch", fmt::format("{} at once: prefill {}, then a decode pass {}",

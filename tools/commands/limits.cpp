@@ -69,7 +69,11 @@ void show_further(const LimitsAnswer& a) {
     row("the plan", a.now, "");
     for (const Further& f : a.further) {
         if (f.then)
-            row("with " + f.change, *f.then, planner::slower_text(f.slower));
+            row("with " + f.change +
+                    (f.then->devices == a.now.devices
+                         ? ""
+                         : ", " + planner::count_text(f.then->devices, "device")),
+                *f.then, planner::slower_text(f.slower));
         else
             table.row({"with " + f.change, "-", "-", "-", "-", "not possible", "-"});
     }

@@ -292,6 +292,15 @@ TEST_CASE("limits are the room, and those of plans with one thing more", "[plann
         plan_of(case_on("sim:h100[0],sim:rtx4090[0]", {}, {.pipeline_stages = 2}, "llama-3.2-1b")));
     CHECK(mixed.full == std::vector{mixed.now.sequences_bound});
     CHECK_THAT(a.answer, Contains(fmt::format("grow from 2 to {} at", a.now.room.max_sequences)));
+    // Narrower weights may take fewer devices, so that a smaller batch than before is no surprise.
+    const LimitsAnswer fewer =
+        limits(plan_of(case_on("sim:h100[0-255]", {}, {}, "llama-3.1-405b")));
+    const auto& int4 = *std::ranges::find(fewer.further, "int4 weights", &Further::change);
+    REQUIRE(int4.then);
+    CHECK(int4.then->devices < fewer.now.devices);
+    CHECK_THAT(fewer.answer,
+               Contains(fmt::format("int4 weights, on {} devices instead of {}: a batch",
+                                    int4.then->devices, fewer.now.devices)));
     const LimitsAnswer hosts = limits(plan_of(case_on("host[0-1]", {}, {}, "stories-260k")));
     CHECK_THAT(hosts.no_device, Contains("shares this host's memory"));
     const Graph tensors = tensor_layer().graph;

@@ -61,6 +61,8 @@ TEST_CASE("a bad device list is a UserError that names the entry and the fix", "
              {"host[-1]", "no device index"},
              {"host[3-1]", "runs backwards"},
              {"host[0-5000]", "more than 1024"},
+             {"sim:h100[0-1023],sim:h100[2000]",
+              "$devices: with sim:h100[2000] there are more than"},
              {"host[0],host[0]", "given twice"},
              {"host[0]@", "is no host; behind the @"},
              {"host[0]@a b!", "'ab!' in 'host[0]@ab!' is no host"},
