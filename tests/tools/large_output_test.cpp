@@ -25,6 +25,14 @@ Words with(Words command, const Words& more) {
     return command;
 }
 
+// The words of a text in which lines go on.
+std::string unwrapped(const std::string& text) {
+    std::string whole;
+    std::istringstream pieces(text);
+    for (std::string piece; pieces >> piece;) whole += (whole.empty() ? "" : " ") + piece;
+    return whole;
+}
+
 void check_short(const Words& arguments) {
     ::setenv("COLUMNS", "120", 1);
     const CommandResult result = run_cleave(arguments);
@@ -97,10 +105,7 @@ TEST_CASE("every figure across nodes says its fabric and that it was not run", "
         INFO(fmt::format("{}", fmt::join(question, " ")));
         const CommandResult text = run_cleave(question);
         REQUIRE(text.exit_code == 0);
-        std::string whole;  // in which lines go on
-        std::istringstream pieces(text.output);
-        for (std::string piece; pieces >> piece;) whole += (whole.empty() ? "" : " ") + piece;
-        CHECK_THAT(whole, Catch::Contains("rests on " + words));
+        CHECK_THAT(unwrapped(text.output), Catch::Contains("rests on " + words));
         const Json json = Json::parse(run_cleave(with(question, {"--json"})).output);
         CHECK(json["rests_on"][0] == words);
         CHECK(json["rests_on"].size() >= 3);
@@ -111,6 +116,13 @@ TEST_CASE("every figure across nodes says its fabric and that it was not run", "
     for (const char* table : {"devices", "steps", "links"})
         CHECK_THAT(run_cleave({"plan", plan, "--csv", "-", "--table", table}).output,
                    Catch::Contains(words));
+    for (const char* part : {"plan", "layers", "memory", "time", "prefill", "kernels", "all"})
+        CHECK_THAT(unwrapped(run_cleave({"inspect", plan, "--show", part}).output),
+                   Catch::Contains(words));
+    const Words serve =
+        with({"plan"}, with(on, {"--serve", "rate=1,prompt=64,output=8,requests=4"}));
+    CHECK_THAT(unwrapped(run_cleave(serve).output), Catch::Contains("rests on " + words));
+    CHECK(Json::parse(run_cleave(with(serve, {"--json"})).output)["network"] == words);
     // Inside one node nothing is said.
     const CommandResult one = run_cleave({"limits", "llama-3-8b", "--devices", "sim:h100[0-1]"});
     CHECK_THAT(one.output, Catch::Contains("rests on") && !Catch::Contains("not run"));

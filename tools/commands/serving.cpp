@@ -224,10 +224,18 @@ planner::Plan plan_text_model(TextModel& text, const ModelFlags& model, const Pl
 
 namespace {
 
+// What joins its nodes, and that times over it were not run; empty in one node.
+std::string network_of(const planner::Plan& plan) {
+    return planner::network_text(planner::grounds_of(plan));
+}
+
 // What the plan's costs rest on.
 std::string basis_text(const planner::Plan& plan) {
+    std::vector<std::string> lines = planner::basis_lines(plan, spell_for_command_line);
+    if (const std::string network = network_of(plan); !network.empty())
+        lines.insert(lines.begin(), network);
     std::string text;
-    for (const std::string& line : planner::basis_lines(plan, spell_for_command_line))
+    for (const std::string& line : lines)
         text += fmt::format("  {:<10}{}\n", text.empty() ? "rests on" : "",
                             planner::wrapped(line, 12, terminal_width()));
     return text;
@@ -244,6 +252,7 @@ void show_forecast(const planner::Plan& plan, const ServeReport& predicted, bool
     Json result{{"model", plan.graph.name}};
     result.update(report_json(predicted));
     result["basis"] = basis_list(plan);
+    if (const std::string network = network_of(plan); !network.empty()) result["network"] = network;
     show("{}\n", result.dump(2));
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "planner/ask/basis.h"
 #include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
@@ -47,6 +48,10 @@ public:
             out += text;
         }
         out += measured;
+        // What the plan's own text says of its times stands with them, too.
+        if (const std::string network = network_text(grounds_of(plan_));
+            !fold && !all && !is_among(wanted, "plan") && !network.empty())
+            out += "\n" + wrapped(network, 0, width_) + "\n";
         if (!left_out.empty()) {
             std::vector<std::string> sizes;
             for (const auto& [part, lines] : left_out)
