@@ -79,7 +79,7 @@ constexpr std::array kExchanges{
              "collective in a node, PCIe group", "planner/cost/published_classes.h"},
     BasisRow{"network_modelled", "a network modelled from published sums, not run", 0, 0,
              "collective across nodes", "planner/cost/published_classes.h"},
-    BasisRow{"network_estimated", "an estimate of a network whose sums nobody published, not run",
+    BasisRow{"network_estimated", "an estimate of a network, fitted to no published sums, not run",
              0, 0, "", ""},
     BasisRow{"network_measured", "the network's latency and bandwidth, measured between the hosts",
              4.1, 12.6, "", "tests/reports/hosts_2026-11-28.md: a token on two ranks, to 10 ms"},

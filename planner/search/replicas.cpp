@@ -8,6 +8,8 @@
 #include <set>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "planner/search/stage_search.h"
 #include "runtime/base/errors.h"
 
@@ -100,6 +102,25 @@ bool allows(const PlanOptions& options, size_t devices) {
     return tp > 0 ? devices % tp == 0 : pp <= devices;
 }
 
+// The devices of a part that the forced shape takes, at least one and near to `devices`.
+size_t nearest_allowed(const PlanOptions& options, size_t devices) {
+    const auto tp = static_cast<size_t>(std::max(1, options.tensor_parallel));
+    const auto pp = static_cast<size_t>(std::max(1, options.pipeline_stages));
+    if (options.pipeline_stages > 0) return tp * pp;
+    return std::max(tp, devices / tp * tp);
+}
+
+// "$tensor_parallel 2 x $pipeline_stages 3".
+std::string shape_flags(const PlanOptions& options) {
+    std::string text;
+    if (options.tensor_parallel > 0)
+        text = fmt::format("$tensor_parallel {}", options.tensor_parallel);
+    if (options.pipeline_stages > 0)
+        text += fmt::format("{}$pipeline_stages {}", text.empty() ? "" : " x ",
+                            options.pipeline_stages);
+    return text;
+}
+
 }  // namespace
 
 std::vector<Devices> kinds_of(const Machine& machine) {
@@ -185,6 +206,13 @@ std::vector<Division> divisions(const Machine& machine, const PlanOptions& optio
         std::vector<size_t> sizes;
         for (const Devices& kind : kinds) sizes.push_back(kind.size() / static_cast<size_t>(count));
         const size_t all = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
+        if (options.replicas > 0 && all > 0 && !allows(options, all))
+            throw UserError(
+                "$replicas {}: of {} devices each has {}, which {} does not take; give {} devices, "
+                "or "
+                "another number",
+                count, machine.devices.size(), all, shape_flags(options),
+                static_cast<size_t>(count) * nearest_allowed(options, all));
         if ((!few && last == sizes) || all == 0 || !allows(options, all)) continue;
         const bool even = std::ranges::all_of(
             kinds, [&](const Devices& kind) { return std::ssize(kind) % count == 0; });

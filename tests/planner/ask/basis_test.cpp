@@ -92,7 +92,7 @@ TEST_CASE("GPUs rest on the fit or on data sheets, and on published speeds of su
     CHECK(classes(nodes)[1] == "network_stated");
     nodes.machine.fabric = "ib400";
     CHECK(classes(nodes)[1] == "network_modelled");
-    // Of what nobody published it says so, and no published error is its own.
+    // Of what was fitted to no published sums it says so, and no published error is its own.
     for (const Fabric& fabric : kFabrics) {
         nodes.machine.fabric = fabric.name;
         const Basis basis = bases_of(nodes)[1];

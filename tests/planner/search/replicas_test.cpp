@@ -405,9 +405,12 @@ TEST_CASE("a machine is divided into parts that are alike, with what they share 
 
 TEST_CASE("a number of replicas that cannot be is refused with what can", "[planner]") {
     const Graph graph = graph_named("tinyllama-1.1b");
-    const auto refused = [&](PlanOptions options, int64_t users = 16) {
+    const auto refused_on = [&](const std::string& devices, PlanOptions options, int64_t users) {
         return user_error(
-            [&] { make_plan(graph, machine_of("sim:h100[0-3]"), {.batch = users}, options); });
+            [&] { make_plan(graph, machine_of(devices), {.batch = users}, options); });
+    };
+    const auto refused = [&](PlanOptions options, int64_t users = 16) {
+        return refused_on("sim:h100[0-3]", options, users);
     };
     const Objective many = Objective::kThroughput;
     CHECK_THAT(refused({.replicas = 2}), Contains("$objective throughput"));
@@ -417,7 +420,19 @@ TEST_CASE("a number of replicas that cannot be is refused with what can", "[plan
     CHECK_THAT(refused({.objective = many, .replicas = 2, .pins = {{"layers.0", "sim:h100[0]"}}}),
                Contains("pins name devices"));
     CHECK_THAT(refused({.tensor_parallel = 4, .objective = many, .replicas = 2}),
+               Contains("$replicas 2: of 4 devices each has 2, which $tensor_parallel 4 does not "
+                        "take; give 8 devices"));
+    CHECK_THAT(refused_on("sim:h100[0],sim:a100-80[0]", {.objective = many, .replicas = 2}, 16),
                Contains("$replicas 2: the devices make no 2 parts"));
+    const std::string seven = "sim:h100[0-6]";
+    CHECK_THAT(refused_on(seven, {.tensor_parallel = 2, .objective = many, .replicas = 2}, 16),
+               Contains("$replicas 2: of 7 devices each has 3, which $tensor_parallel 2 does not "
+                        "take; give 4 devices"));
+    CHECK_THAT(
+        refused_on(seven,
+                   {.tensor_parallel = 2, .pipeline_stages = 2, .objective = many, .replicas = 2},
+                   16),
+        Contains("$tensor_parallel 2 x $pipeline_stages 2 does not take; give 8 devices"));
 }
 
 TEST_CASE("a user more than there is memory for is refused by the verifier", "[planner]") {
