@@ -20,6 +20,8 @@ namespace cleave::models {
 namespace {
 
 constexpr int64_t kBlock = 1 << 18;  // distinct elements; the file repeats them
+// No element is where a kernel could read it: shared bytes in place would stay in the cache.
+constexpr int64_t kOffset = 1;
 
 std::vector<std::byte> random_block(DType dtype, float around) {
     std::vector<float> numbers(kBlock);
@@ -50,6 +52,7 @@ StandInWeights::StandInWeights(importer::Graph& graph) {
     const std::string path = fmt::format("/proc/self/fd/{}", file_.get());
     std::vector<std::byte> block = random_block(graph.weights[0].dtype, 0);
     std::ofstream out(path, std::ios::binary);
+    out.write("", kOffset);
     for (int64_t at = 0; at < most; at += static_cast<int64_t>(block.size()))
         out.write(
             reinterpret_cast<const char*>(block.data()),
@@ -67,7 +70,7 @@ StandInWeights::StandInWeights(importer::Graph& graph) {
     for (importer::Weight& weight : graph.weights)
         weight.data = {importer::FileId(graph.files.size() - 1),
                        {},
-                       weight.shape.size() == 1 ? static_cast<uint64_t>(most) : 0,
+                       static_cast<uint64_t>(kOffset + (weight.shape.size() == 1 ? most : 0)),
                        static_cast<uint64_t>(weight.packed_bytes())};
 }
 

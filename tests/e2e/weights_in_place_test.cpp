@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which weights the host uses where their file is mapped, and which it copies.
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "importer/weights/weight_reader.h"
 #include "models/convert.h"
+#include "models/llama_graph.h"
+#include "models/shapes.h"
+#include "models/stand_in_weights.h"
 #include "runtime/cards/open_devices.h"
 #include "runtime/load/upload.h"
 #include "tests/e2e/support.h"
@@ -82,4 +88,33 @@ TEST_CASE("weights that their file has as the host reads them are used there, ot
     CHECK(of_bf16.contains(true));
     CHECK_FALSE(of_bf16.contains(false));
     CHECK(shards_in_place(plan_of_folder({"simt", "simt:sm_90a[0]", 1, 1}, {})).empty());
+}
+
+TEST_CASE(
+    "stand-ins, which share one file, have memory of their own for each weight: what is "
+    "measured reads as much as a model does",
+    "[e2e]") {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        INFO(dtype_name(dtype));
+        importer::Graph graph =
+            models::build_llama_graph(*models::find_shape("stories-260k"), dtype);
+        const models::StandInWeights weights(graph);
+        const planner::Plan plan =
+            plan_for(graph, {"one", "host[0]", 1, 1}, all_logits_workload(1, 32, 12));
+        Drivers drivers;
+        const std::vector<std::unique_ptr<Device>> devices = open_devices(plan, drivers, {1, true});
+        Arenas arenas(plan, devices);
+        upload_weights(plan, arenas, devices, {});
+        std::vector<std::pair<DeviceAddress, DeviceAddress>> places;
+        for (const planner::WeightShard& shard : plan.weights) {
+            const int64_t columns =
+                plan.graph.weight(shard.weight).shape.size() == 2 ? shard.columns.size() : 1;
+            const DeviceAddress begin = arenas.address(shard.buffer);
+            places.emplace_back(begin, begin + static_cast<DeviceAddress>(dtype_bytes(
+                                                   shard.dtype, shard.rows.size() * columns)));
+        }
+        std::ranges::sort(places);
+        REQUIRE(places.size() > 40);
+        for (size_t i = 1; i < places.size(); ++i) CHECK(places[i - 1].second <= places[i].first);
+    }
 }

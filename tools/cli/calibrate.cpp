@@ -16,6 +16,7 @@
 #include "runtime/base/json_file.h"
 #include "runtime/drivers/host/host_topology.h"
 #include "runtime/hosts/job.h"
+#include "tools/cli/cache_probe.h"
 #include "tools/cli/machine_load.h"
 
 namespace cleave::tools {
@@ -207,6 +208,7 @@ struct HostCalibrator::State {
     }
 
     const int64_t cache = cache_bytes();
+    CacheProbe probe{cache};
     BenchModel cached, narrow, streaming;
     std::vector<HostBench> benches;  // by Configuration
     std::vector<MachineLoad> loads;  // of rounds, where it is known
@@ -228,6 +230,7 @@ void HostCalibrator::round(const std::function<void()>& progress, const CancelTo
         progress();
         bench.round(cancel);
     }
+    state_->probe.round(cancel);
     if (std::optional<MachineLoad> load = watch.so_far()) state_->loads.push_back(*load);
 }
 
@@ -245,7 +248,7 @@ Measurement HostCalibrator::result(HostFacts& facts) const {
         measurement.spread = std::max(measurement.spread, runs[i].spread);
 
     planner::MeasuredRates rates;
-    rates.cache_bytes = state_->cache;
+    rates.cache_bytes = state_->probe.share();
     Line in_cache = fit_line(runs[kCached].decode);
     rates.launch_ns = positive(in_cache.fixed);
     rates.cache_bandwidth = positive(1e9 / in_cache.slope);
