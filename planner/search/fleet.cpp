@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -98,13 +99,17 @@ void explain_fleet(const Machine& machine, const std::vector<Fleet>& others, Pla
         plan.why.binding += fmt::format("; unused: {} ({} serve {})", folded_names(machine, spare),
                                         price_micros_per_hour(plan) > 0 ? "cheaper ones" : "fewer",
                                         count_text(plan.prediction.serving.users, "user"));
+    const std::set<std::string> used = used_device_names(plan);
     for (const Fleet& other : others) {
+        if (used_device_names(other.plan) == used) continue;  // of another list, the same devices
         std::vector<std::string> names;
         for (const DeviceInfo& d : other.machine.devices) names.push_back(d.name);
+        const std::string theirs = price_text(other.plan), ours = price_text(plan);
         plan.why.runners_up.insert(
             plan.why.runners_up.begin(),
             {folded_names(names), other.plan.prediction.objective_ns,
-             fmt::format("takes {}, not {}", price_text(other.plan), price_text(plan))});
+             theirs == ours ? fmt::format("takes {} as well, and is slower", theirs)
+                            : fmt::format("takes {}, not {}", theirs, ours)});
     }
 }
 
@@ -121,9 +126,10 @@ std::optional<Fleet> fewest_devices(
         for (size_t d = 0; d < machine.devices.size(); ++d) all.emplace_back(d);
         lists.push_back(std::move(all));
     }
-    std::vector<Fleet> found;  // the best one last
-    const auto cost = [&](const Fleet& fleet) {
-        return by_price ? price_micros_per_hour(fleet.plan) : fleet_size(fleet.plan);
+    std::vector<Fleet> found;                    // the best one last
+    const auto cost = [&](const Fleet& fleet) {  // of equal ones the faster
+        return std::pair(by_price ? price_micros_per_hour(fleet.plan) : fleet_size(fleet.plan),
+                         fleet.plan.prediction.objective_ns);
     };
     for (const Devices& list : lists) {
         std::optional<Fleet> fleet = FirstDevices(machine, options, list, plan_on).find();

@@ -107,6 +107,20 @@ TEST_CASE("of several kinds the fewest are taken, with prices the cheapest", "[p
                Contains("sim:h100[0] has a price and sim:l40s[0] has none"));
 }
 
+TEST_CASE("of fleets that cost alike the faster is taken, and no other one is the same",
+          "[planner]") {
+    const Graph graph = bf16_graph("llama-3-8b");
+    for (const char* both : {"sim:h100[0-3],sim:l40s[0-3]", "sim:l40s[0-3],sim:h100[0-3]"}) {
+        INFO(both);
+        const Plan plan = fleet_of(graph, machine_of(both), 32);
+        CHECK(plan.machine.devices[0].model == "h100");
+        REQUIRE_FALSE(plan.why.runners_up.empty());
+        CHECK(plan.why.runners_up[0].shape == "sim:l40s[0]");
+        CHECK(plan.why.runners_up[0].why_not == "takes 1 device as well, and is slower");
+        for (const RunnerUp& other : plan.why.runners_up) CHECK(other.shape != "sim:h100[0]");
+    }
+}
+
 TEST_CASE("a load that no part of the machine serves is refused as the whole machine is",
           "[planner]") {
     const Graph graph = bf16_graph("llama-3-8b");
