@@ -405,11 +405,12 @@ TEST_CASE("a machine is divided into parts that are alike, with what they share 
 
 TEST_CASE("a number of replicas that cannot be is refused with what can", "[planner]") {
     const Graph graph = graph_named("tinyllama-1.1b");
-    const auto refused_on = [&](const std::string& devices, PlanOptions options, int64_t users) {
+    const auto refused_on = [&](const std::string& devices, const PlanOptions& options,
+                                int64_t users) {
         return user_error(
             [&] { make_plan(graph, machine_of(devices), {.batch = users}, options); });
     };
-    const auto refused = [&](PlanOptions options, int64_t users = 16) {
+    const auto refused = [&](const PlanOptions& options, int64_t users = 16) {
         return refused_on("sim:h100[0-3]", options, users);
     };
     const Objective many = Objective::kThroughput;
