@@ -7,11 +7,13 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "importer/weights/quantize.h"
 #include "planner/build/fill_kv_pool.h"
 #include "planner/cost/pcie_range.h"
 #include "planner/plan/plan_queries.h"
+#include "planner/plan/used_devices.h"
 #include "planner/search/best_users.h"
 #include "planner/search/candidates.h"
 #include "planner/search/exhaustive.h"
@@ -95,9 +97,23 @@ struct Model {
     std::optional<ComputeMode> requested;
 };
 
+// The search's passes, of which each has proposals and the candidates that refer to them.
 struct Searched {
-    Proposals proposals;
-    Candidates candidates;  // of these proposals
+    std::vector<std::pair<Proposals, Candidates>> passes;
+    size_t best = 0;   // of them
+    size_t steps = 0;  // built by all
+
+    const Candidates& candidates() const { return passes[best].second; }
+    // All that was scored, best first.
+    std::vector<Scored> scored() const {
+        std::vector<Scored> all;
+        for (const auto& pass : passes) {
+            const std::vector<Scored> more = ranking(pass.second);
+            all.insert(all.end(), more.begin(), more.end());
+        }
+        std::ranges::stable_sort(all, {}, &Scored::objective_ns);
+        return all;
+    }
 };
 
 // Proposals by estimates of memory that leave more and more room, while one that does not fit
@@ -106,15 +122,19 @@ Searched search(const Analysis& analysis, const Shape& shape, const Limits& limi
                 PlanBuilder& builder, const Passes& pass) {
     const PlanRequest& request = builder.request();
     const Objective objective = request.options.objective;
-    Searched best;
+    Searched searched;
     const auto consider = [&](Proposals proposals) {
         if (proposals.metis_ns > 0) pass.note({"propose: METIS", proposals.metis_ns});
-        Candidates built =
-            pass("build_candidates", [&] { return build_candidates(proposals, limits, builder); });
-        const bool lacks_memory = lacks_memory_alone(built, objective);
-        if (is_better(built, best.candidates, objective))
-            best = {std::move(proposals), std::move(built)};
-        return lacks_memory;
+        Candidates built = pass("build_candidates", [&] {
+            const size_t left = kHopeless - std::min(kHopeless, searched.steps);
+            return build_candidates(proposals, limits, left, builder);
+        });
+        searched.steps += built.steps;
+        const bool may_lack = may_lack_memory_alone(built, objective);
+        searched.passes.emplace_back(std::move(proposals), std::move(built));
+        if (is_better(searched.passes.back().second, searched.candidates(), objective))
+            searched.best = searched.passes.size() - 1;
+        return may_lack;
     };
     const auto within = [&](int64_t slack) {
         return propose(analysis, request.machine, request.workload, request.options, shape, slack);
@@ -123,20 +143,20 @@ Searched search(const Analysis& analysis, const Shape& shape, const Limits& limi
     for (int64_t slack : kSlacks) {
         Proposals proposals = pass("propose", [&] { return within(slack); });
         some_impossible = some_impossible || !proposals.impossible.empty();
-        if (!consider(std::move(proposals)) && best.candidates.any_fits) break;
+        if (!consider(std::move(proposals)) && searched.candidates().any_fits) break;
     }
     if (some_impossible && row_of(objective).serves) {
         Proposals grids = pass("propose", [&] {
             return propose_grids(analysis, request.machine, request.workload, request.options,
                                  shape);
         });
-        drop_worse(best.candidates, objective, grids);
+        drop_worse(searched.candidates(), objective, grids);
         consider(std::move(grids));
     }
-    if (!best.candidates.any_fits &&
+    if (!searched.candidates().any_fits &&
         pass("may_fit", [&] { return !within(kShardsAlone).found.empty(); }))
         consider(pass("propose", [&] { return within(kTwiceTheMemory); }));
-    return best;
+    return searched;
 }
 
 // The best plan of one replica; its workload is what the machine is to hold. One that keeps the
@@ -152,7 +172,8 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
         pass("check_options", [&] { return check_options(analysis, machine, workload, options); });
     PlanBuilder builder(analysis, request_of(analysis.graph, machine, workload, options));
 
-    auto [proposals, candidates] = search(analysis, shape, limits, builder, pass);
+    Searched searched = search(analysis, shape, limits, builder, pass);
+    Candidates& candidates = searched.passes[searched.best].second;
     if (!candidates.any_fits && !must_fit) return std::nullopt;
     if (!candidates.any_fits)
         refuse({builder.request(), nearest_plan(analysis, shape, builder)},
@@ -167,19 +188,26 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
     });
 
     bool gained = false;
-    if (may_improve(options) && candidates.steps < kStepBudget)
+    if (may_improve(options) && candidates.steps_since < kStepBudget)
         pass("refine", plan, [&] {
-            gained = refine(analysis, shape, limits, kStepBudget - candidates.steps, builder,
+            gained = refine(analysis, shape, limits, kStepBudget - candidates.steps_since, builder,
                             chosen.placement, plan);
         });
     if (may_improve(options) && enumerate)
         pass("enumerate", plan, [&] {
             gained = exhaust(analysis, shape, limits, builder, chosen.placement, plan) || gained;
         });
-    if (gained) chosen.shape = shape_name(chosen.placement);
+    if (gained) {
+        chosen.shape = shape_name(chosen.placement);
+        const size_t used = used_devices(plan).size();
+        chosen.devices_used = static_cast<int>(used);
+        chosen.hardship = hardship(plan.stages) * cost_of_devices(used, options.objective);
+    }
     pass("explain", plan, [&] {
         const Scored now{&chosen, plan.prediction.objective_ns, true, ""};
-        explain(analysis, proposals, ranking(candidates), now, plan);
+        std::vector<const Proposals*> proposals;
+        for (const auto& one : searched.passes) proposals.push_back(&one.first);
+        explain(analysis, proposals, searched.scored(), now, plan);
         compare_heads(builder, chosen.placement, plan);
     });
     return Found{std::move(plan), std::move(chosen.shape)};
@@ -261,7 +289,7 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
     return std::move(best->plan);
 }
 
-// As plan_alike, and replicas of several makes where those are clearly faster.
+// As plan_alike, and replicas of several makes where those are clearly faster, or serve alone.
 std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
                                   const Workload& workload, const PlanOptions& options, bool must,
                                   const Passes& pass, bool enumerate) {
@@ -270,14 +298,18 @@ std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
         share.batch = users;
         return plan_alike(model, part, share, options, needed, pass, enumerate);
     };
-    std::optional<Plan> best = plan_on(machine, workload.batch, must);
-    if (!best || !may_have_makes(machine, options)) return best;
+    const bool may_makes = may_have_makes(machine, options);
+    // Each kind by itself may serve what all together do not.
+    const bool kinds = may_makes && kinds_of(machine).size() > 1;
+    std::optional<Plan> best = plan_on(machine, workload.batch, must && !kinds);
+    if (!may_makes || (!best && !kinds)) return best;
     std::optional<Plan> makes = pass("makes", [&] {
-        return plan_makes(machine, *best, workload.batch, [&](const Machine& part, int64_t users) {
-            return plan_on(part, users, false);
-        });
+        return plan_makes(
+            machine, best ? &*best : nullptr, options.most_users, workload.batch,
+            [&](const Machine& part, int64_t users) { return plan_on(part, users, false); });
     });
-    return makes ? std::move(makes) : std::move(best);
+    if (makes) return makes;
+    return best || !must ? std::move(best) : plan_on(machine, workload.batch, true);
 }
 
 }  // namespace
@@ -319,7 +351,9 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
         fleet = fewest_devices(machine, options,
                                [&](const Machine& part) { return plan_many(part, false); });
     Plan plan =
-        fleet  ? std::move(fleet->plan)
+        fleet ? std::move(fleet->plan)
+        : row_of(options.objective).fewest_for_load
+            ? *plan_many(largest_fleet(machine, options), true)
         : many ? *plan_many(machine, true)
                : plan_replica(model, machine, asked, options, true, pass, control.enumerate)->plan;
     if (control.shapes_beside && (options.tensor_parallel > 0 || options.pipeline_stages > 0))

@@ -117,18 +117,22 @@ void compare(const Plan& plan, WhyNotAnswer& a) {
     const auto devices = [&](const Plan& p) {
         return cost_of_devices(used_devices(p).size(), plan.options.objective);
     };
-    a.answer +=
-        row_of(plan.options.objective).fewest_devices
-            ? " The objective is the fewest devices, not time."
-        : other > simpler
-            ? " It was not taken: its stages are harder to run (unequal widths, a layer "
-              "in two, or more stages), and that must gain up to 3 %."
-        : devices(*a.outcome.plan) > devices(plan)
-            ? fmt::format(" It was not taken: {}.", row_of(plan.options.objective).leaves_out)
-        : plan.options.tensor_parallel > 0 || plan.options.pipeline_stages > 0 ||
-                !plan.options.pins.empty()
-            ? " The plan's own shape or pins were forced."
-            : " The search did not find it: its estimate was worse than its simulation.";
+    const auto weighed = [&](const Plan& p) {
+        return static_cast<double>(p.prediction.objective_ns) * devices(p);
+    };
+    const bool by_devices =
+        devices(*a.outcome.plan) > devices(plan) && weighed(*a.outcome.plan) >= weighed(plan);
+    a.answer += row_of(plan.options.objective).fewest_devices
+                    ? " The objective is the fewest devices, not time."
+                : by_devices ? fmt::format(" It was not taken: {}.",
+                                           row_of(plan.options.objective).leaves_out)
+                : other > simpler
+                    ? " It was not taken: its stages are harder to run (unequal widths, a layer "
+                      "in two, or more stages), and that must gain up to 3 %."
+                : plan.options.tensor_parallel > 0 || plan.options.pipeline_stages > 0 ||
+                        !plan.options.pins.empty()
+                    ? " The plan's own shape or pins were forced."
+                    : " The search did not find it: its estimate was worse than its simulation.";
 }
 
 }  // namespace

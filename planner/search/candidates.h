@@ -12,11 +12,14 @@
 
 namespace cleave::planner {
 
-// Steps that the search may build in all, but for the first few candidates: small plans afford
-// many.
+// Steps that a pass of the search may build from the first candidate that serves on, and refine
+// after it; but for the first few candidates. Small plans afford many.
 inline constexpr size_t kStepBudget = 16'000;
+// And while nothing serves: the others would not, either.
+inline constexpr size_t kHopeless = 10 * kStepBudget;
 
-// A proposal after its plan was built and simulated, or only estimated where it was clearly worse.
+// A proposal after its plan was built and simulated, or only estimated where it was clearly worse,
+// or another cut of it too slow for the limits.
 struct Scored {
     const Proposal* proposal = nullptr;
     int64_t objective_ns = 0;
@@ -30,13 +33,15 @@ struct Candidates {
     std::vector<Scored> built, estimated;  // refer to the proposals
     PlanBody best;                         // of best_candidate
     size_t steps = 0;                      // in all plans
+    size_t steps_since = 0;                // in the first that serves and those after it
     bool any_fits = false;
     bool any_serves = false;  // fits, and keeps the limits
 };
 
-// Builds until one fits and keeps the limits, and what may be as good; of shapes that are too slow
-// no second cut.
-Candidates build_candidates(const Proposals& proposals, const Limits& limits, PlanBuilder& builder);
+// Builds until one fits and keeps the limits, or `most_steps` are built, and then what may be as
+// good. Of a shape that is clearly too slow no other cut is built.
+Candidates build_candidates(const Proposals& proposals, const Limits& limits, size_t most_steps,
+                            PlanBuilder& builder);
 
 // The position in `built` of the candidate to take: what keeps the limits, or comes
 // nearest to them; then the best score by hardship; of equal ones the most balanced, which leaves
@@ -46,10 +51,11 @@ size_t best_candidate(const Candidates& candidates, Objective objective);
 // Whether the best of `a` is to be taken rather than that of `b`.
 bool is_better(const Candidates& a, const Candidates& b, Objective objective);
 
-// Whether one that was built and does not fit is better, by its estimate, than the best that does.
-bool lacks_memory_alone(const Candidates& candidates, Objective objective);
+// Whether one that was built and does not fit is better, by its estimate, than the best that does,
+// or nothing fits.
+bool may_lack_memory_alone(const Candidates& candidates, Objective objective);
 
-// Leaves out the proposals that promise less than the best candidate, if there is one.
+// Leaves out the proposals that promise no more than the best candidate, if there is one.
 void drop_worse(const Candidates& candidates, Objective objective, Proposals& proposals);
 
 // All that was scored, best first, for explain().

@@ -80,8 +80,15 @@ std::vector<int64_t> signature(const DeviceInfo& d) {
             d.limits.warp_width,
             d.limits.num_compute_units,
             d.measured.bandwidth,
+            d.measured.widening,
+            d.measured.cache_bytes,
+            d.measured.cache_bandwidth,
             d.measured.flops_f32,
-            d.measured.launch_ns};
+            d.measured.flops_narrow,
+            d.measured.attention_bandwidth,
+            d.measured.attention_flops,
+            d.measured.launch_ns,
+            d.measured.launch_alone_ns};
 }
 
 // Members with the same memory and room fit alike: one of each is enough to ask.

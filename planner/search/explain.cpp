@@ -110,13 +110,14 @@ std::string layers_of(const Analysis& a, const Placement& placement) {
     return "layers " + text;
 }
 
-// Whether the search counts the devices of `s` against it.
-bool needs_more(const Scored& s, const Scored& chosen, const Plan& plan) {
-    const auto cost = [&](const Scored& one) {
-        return cost_of_devices(static_cast<size_t>(one.proposal->devices_used),
-                               plan.options.objective);
+// Whether `s`, which is faster, loses by the number of its devices.
+bool loses_by_devices(const Scored& s, const Scored& chosen, const Plan& plan) {
+    const auto weighed = [&](const Scored& one) {
+        return weighed_ns(one.objective_ns,
+                          cost_of_devices(static_cast<size_t>(one.proposal->devices_used),
+                                          plan.options.objective));
     };
-    return cost(s) > cost(chosen);
+    return s.objective_ns < chosen.objective_ns && weighed(s) >= weighed(chosen);
 }
 
 std::string why_not_taken(const Scored& s, const Scored& chosen, const Plan& plan) {
@@ -128,7 +129,7 @@ std::string why_not_taken(const Scored& s, const Scored& chosen, const Plan& pla
         s.proposal->devices_used > chosen.proposal->devices_used)
         return fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
                            chosen.proposal->devices_used);
-    if (ratio < 1 && needs_more(s, chosen, plan))
+    if (loses_by_devices(s, chosen, plan))
         return fmt::format("{:.2f} % faster, but {}", gain,
                            row_of(plan.options.objective).leaves_out);
     if (ratio < 1 && s.proposal->hardship > chosen.proposal->hardship)
@@ -185,10 +186,13 @@ void explain_unused(const std::vector<Scored>& scored, const Scored& chosen, Pla
     std::vector<std::string> unused;
     for (DeviceId d : unused_devices(plan)) unused.push_back(plan.machine.device(d).name);
     if (unused.empty()) return;
-    std::string reason(row_of(plan.options.objective).leaves_out);
+    const ObjectiveRow& row = row_of(plan.options.objective);
+    std::string reason(row.leaves_out);
     for (const Scored& s : scored)
         if (s.refused.empty() &&
             s.proposal->devices_used == static_cast<int>(plan.machine.devices.size())) {
+            if (!row.fewest_devices && s.objective_ns >= chosen.objective_ns)
+                reason = "a plan without them is faster";
             reason += fmt::format(": {} over every device takes {:.3f} ms instead of {:.3f}",
                                   s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
             break;
@@ -291,8 +295,17 @@ void metis(const Proposals& proposals, const std::vector<Scored>& scored, const 
 
 }  // namespace
 
-void explain(const Analysis& analysis, const Proposals& proposals,
+void explain(const Analysis& analysis, const std::vector<const Proposals*>& passes,
              const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
+    Proposals proposals;  // what no pass found to be possible, and METIS' failure in any
+    for (const Proposals* pass : passes) {
+        if (proposals.metis_failure.empty()) proposals.metis_failure = pass->metis_failure;
+        for (const std::string& name : pass->impossible)
+            if (std::ranges::count(proposals.impossible, name) == 0 &&
+                std::ranges::none_of(scored,
+                                     [&](const Scored& s) { return s.proposal->shape == name; }))
+                proposals.impossible.push_back(name);
+    }
     plan.why.binding = binding_constraint(plan);
     explain_unused(scored, chosen, plan);
     repeated_work(analysis, plan);

@@ -11,7 +11,8 @@
 
 namespace cleave::planner {
 
-void explain(const Analysis& analysis, const Proposals& proposals,
+// `proposals`: of each pass of the search.
+void explain(const Analysis& analysis, const std::vector<const Proposals*>& proposals,
              const std::vector<Scored>& scored, const Scored& chosen, Plan& plan);
 
 // Adds what the other way to cut heads would cost, where there is one: whole KV groups, or between

@@ -2,6 +2,7 @@
 #include "planner/search/fleet.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <utility>
 
@@ -36,6 +37,11 @@ bool has_prices(const Machine& machine) {
     return priced != nullptr;
 }
 
+// Whether a shape and a number of replicas take so many devices and no more.
+bool takes_fixed_number(const PlanOptions& o) {
+    return o.tensor_parallel > 0 && o.pipeline_stages > 0 && o.replicas > 0;
+}
+
 // Of the first devices of a list as few as serve the load.
 class FirstDevices {
 public:
@@ -48,10 +54,11 @@ public:
             unit_ *= least(options.pipeline_stages);
         else
             fewest_ = least(options.pipeline_stages);
+        if (takes_fixed_number(options)) most_ = 1;
     }
 
     std::optional<Fleet> find() {
-        const size_t most = list_.size() / unit_;
+        const size_t most = std::min(list_.size() / unit_, most_);
         fails_ = fewest_ - 1;
         for (size_t units = fewest_; units <= most && !best_;) {
             look(units);
@@ -76,6 +83,7 @@ private:
     const Devices& list_;
     const std::function<std::optional<Plan>(const Machine&)>& plan_on_;
     size_t unit_ = 1, fewest_ = 1;  // devices that a forced shape wants at once; units
+    size_t most_ = SIZE_MAX;        // units
     size_t fails_ = 0, serves_ = 0;
     std::optional<Fleet> best_;
 };
@@ -83,11 +91,27 @@ private:
 std::string price_text(const Plan& plan) {
     const std::string count = count_text(fleet_size(plan), "device");
     const int64_t micros = price_micros_per_hour(plan);
-    return micros > 0 ? fmt::format("{}, {:.4g} an hour", count, static_cast<double>(micros) / 1e6)
+    return micros > 0 ? fmt::format("{}, {:.6g} an hour", count, static_cast<double>(micros) / 1e6)
                       : count;
 }
 
-void explain_fleet(const Machine& machine, const std::vector<Fleet>& others, Plan& plan) {
+// What fleets are compared by: their price or devices, and of equal ones their speed.
+std::pair<int64_t, int64_t> cost_of(const Plan& plan, bool by_price) {
+    return {by_price ? price_micros_per_hour(plan) : fleet_size(plan),
+            plan.prediction.objective_ns};
+}
+
+// Why `other` is not taken.
+std::string dearer(const Plan& other, const Plan& plan, bool by_price) {
+    const auto theirs = cost_of(other, by_price), ours = cost_of(plan, by_price);
+    if (theirs.first != ours.first)
+        return fmt::format("takes {}, not {}", price_text(other), price_text(plan));
+    return fmt::format("takes {} as well, and is {}", price_text(other),
+                       theirs.second > ours.second ? "slower" : "as fast");
+}
+
+void explain_fleet(const Machine& machine, const std::vector<Fleet>& others, bool by_price,
+                   Plan& plan) {
     std::set<std::string> taken;
     for (const DeviceInfo& d : plan.machine.devices) taken.insert(d.name);
     for (const Machine& copy : plan.copies)
@@ -104,16 +128,24 @@ void explain_fleet(const Machine& machine, const std::vector<Fleet>& others, Pla
         if (used_device_names(other.plan) == used) continue;  // of another list, the same devices
         std::vector<std::string> names;
         for (const DeviceInfo& d : other.machine.devices) names.push_back(d.name);
-        const std::string theirs = price_text(other.plan), ours = price_text(plan);
-        plan.why.runners_up.insert(
-            plan.why.runners_up.begin(),
-            {folded_names(names), other.plan.prediction.objective_ns,
-             theirs == ours ? fmt::format("takes {} as well, and is slower", theirs)
-                            : fmt::format("takes {}, not {}", theirs, ours)});
+        plan.why.runners_up.insert(plan.why.runners_up.begin(),
+                                   {folded_names(names), other.plan.prediction.objective_ns,
+                                    dearer(other.plan, plan, by_price)});
     }
 }
 
 }  // namespace
+
+Machine largest_fleet(const Machine& machine, const PlanOptions& o) {
+    if (!takes_fixed_number(o)) return machine;
+    const int64_t number = int64_t{o.tensor_parallel} * o.pipeline_stages * o.replicas;
+    if (number >= std::ssize(machine.devices)) return machine;
+    Devices first;
+    for (int64_t d = 0; d < number; ++d) first.emplace_back(d);
+    Machine part = part_of(machine, first);
+    part.name = machine.name;
+    return part;
+}
 
 std::optional<Fleet> fewest_devices(
     const Machine& machine, const PlanOptions& options,
@@ -126,11 +158,8 @@ std::optional<Fleet> fewest_devices(
         for (size_t d = 0; d < machine.devices.size(); ++d) all.emplace_back(d);
         lists.push_back(std::move(all));
     }
-    std::vector<Fleet> found;                    // the best one last
-    const auto cost = [&](const Fleet& fleet) {  // of equal ones the faster
-        return std::pair(by_price ? price_micros_per_hour(fleet.plan) : fleet_size(fleet.plan),
-                         fleet.plan.prediction.objective_ns);
-    };
+    std::vector<Fleet> found;  // the best one last
+    const auto cost = [&](const Fleet& fleet) { return cost_of(fleet.plan, by_price); };
     for (const Devices& list : lists) {
         std::optional<Fleet> fleet = FirstDevices(machine, options, list, plan_on).find();
         if (!fleet) continue;
@@ -140,7 +169,7 @@ std::optional<Fleet> fewest_devices(
     if (found.empty()) return std::nullopt;
     Fleet best = std::move(found.back());
     found.pop_back();
-    explain_fleet(machine, found, best.plan);
+    explain_fleet(machine, found, by_price, best.plan);
     return best;
 }
 

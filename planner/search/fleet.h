@@ -15,6 +15,10 @@ struct Fleet {
     Machine machine;  // the devices that were taken
 };
 
+// The most devices that a fleet may take, the first ones: all, or as many as a given shape and
+// number of replicas take. Where these do not serve, the refusal is theirs.
+Machine largest_fleet(const Machine& machine, const PlanOptions& options);
+
 // `plan_on` a part of the machine, nothing where that does not serve the load. Nothing where no
 // part does. UserError where some devices have prices and others have none.
 std::optional<Fleet> fewest_devices(

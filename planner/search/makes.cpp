@@ -80,12 +80,13 @@ std::optional<Plan> plan_parts(const Machine& machine, const Parts& parts, int64
 }
 
 // Each kind of devices; the devices of `plan`, and those that it leaves unused.
-std::vector<Parts> ways_to_part(const Machine& machine, const Plan& plan) {
+std::vector<Parts> ways_to_part(const Machine& machine, const Plan* plan) {
     constexpr size_t kMostKinds = 4;
     std::vector<Parts> ways;
     if (Parts kinds = kinds_of(machine); kinds.size() > 1 && kinds.size() <= kMostKinds)
         ways.push_back(std::move(kinds));
-    const std::set<std::string> taken = used_device_names(plan);
+    if (!plan) return ways;
+    const std::set<std::string> taken = used_device_names(*plan);
     std::vector<DeviceId> used, spare;
     for (size_t d = 0; d < machine.devices.size(); ++d)
         (taken.contains(machine.devices[d].name) ? used : spare).emplace_back(d);
@@ -124,20 +125,19 @@ bool may_have_makes(const Machine& machine, const PlanOptions& options) {
            machine.devices.size() > 1 && machine.devices.size() <= kMostDevices;
 }
 
-std::optional<Plan> plan_makes(const Machine& machine, const Plan& alike, int64_t users,
-                               const PlanOn& plan_on) {
+std::optional<Plan> plan_makes(const Machine& machine, const Plan* alike, bool most_users,
+                               int64_t users, const PlanOn& plan_on) {
     constexpr double kGain = 1.03;
     std::optional<Plan> best;
     for (const Parts& parts : ways_to_part(machine, alike)) {
-        std::optional<Plan> plan =
-            plan_parts(machine, parts, users, alike.options.most_users, plan_on);
+        std::optional<Plan> plan = plan_parts(machine, parts, users, most_users, plan_on);
         if (plan && (!best || worth(*plan) > worth(*best))) best = std::move(plan);
     }
-    if (!best || worth(*best) < kGain * worth(alike)) return std::nullopt;
+    if (!best || (alike && worth(*best) < kGain * worth(*alike))) return std::nullopt;
     // In which every user has a token, on average.
     best->prediction.objective_ns =
         std::llround(1e9 * static_cast<double>(served_users(*best)) / tokens_per_second(*best));
-    explain_replicas({scored(alike), scored(*best)}, 1, {}, *best);
+    if (alike) explain_replicas({scored(*alike), scored(*best)}, 1, {}, *best);
     return best;
 }
 

@@ -16,11 +16,12 @@ namespace cleave::planner {
 // 32 devices at most.
 bool may_have_makes(const Machine& machine, const PlanOptions& options);
 
-// The best plan with `others`, where it gives 3 % more tokens than `alike`, which is simpler; else
-// nothing. `plan_on` plans replicas that are alike on a part of the machine for that many users,
-// or, with most_users, as many as it chooses; nothing where none fits.
+// The best plan with `others`, where it gives 3 % more tokens than `alike`, which is simpler, or
+// where there is none alike (null); else nothing. `plan_on` plans replicas that are alike on a part
+// of the machine for that many users, or, with most_users, as many as it chooses; nothing where
+// none fits.
 std::optional<Plan> plan_makes(
-    const Machine& machine, const Plan& alike, int64_t users,
+    const Machine& machine, const Plan* alike, bool most_users, int64_t users,
     const std::function<std::optional<Plan>(const Machine& part, int64_t users)>& plan_on);
 
 }  // namespace cleave::planner

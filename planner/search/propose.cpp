@@ -162,10 +162,10 @@ private:
                 any.may_skip = any.fan_out = false;
                 ask(tables, any, "every device");
             }
-            // Grids are few where devices differ or their number has few divisors.
-            const bool has_grids =
+            // Else a grid over all devices is there for each doubling of the width.
+            const bool is_power_of_two =
                 std::has_single_bit(static_cast<unsigned>(devices)) && !tables.unequal(0, devices);
-            if (objective().serves && devices <= kFewDevices && !has_grids)
+            if (objective().serves && devices <= kFewDevices && !is_power_of_two)
                 for (int pp = 2; pp <= std::min(kMostStages, devices - 1); ++pp)
                     over_stages(tables, pp);
         } else if (shape_.tensor_parallel == 0) {

@@ -208,9 +208,8 @@ std::vector<Division> divisions(const Machine& machine, const PlanOptions& optio
         const size_t all = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
         if (options.replicas > 0 && all > 0 && !allows(options, all))
             throw UserError(
-                "$replicas {}: of {} devices each has {}, which {} does not take; give {} devices, "
-                "or "
-                "another number",
+                "$replicas {}: of {} devices each has {}, which {} does not take; give {} "
+                "devices, or another number",
                 count, machine.devices.size(), all, shape_flags(options),
                 static_cast<size_t>(count) * nearest_allowed(options, all));
         if ((!few && last == sizes) || all == 0 || !allows(options, all)) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The share of the last-level cache that a process has, from times of reading over and over.
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "tests/support/test.h"
@@ -46,16 +47,35 @@ TEST_CASE("of a cache that is no faster than memory, or of no times, the size st
     CHECK(cache_share(kTold, shared) <= kTold / 4);
 }
 
-TEST_CASE("a probe of this machine finds no more than it is told, and stops when cancelled",
+TEST_CASE("a probe reads sizes up to twice what it is told, and finds the share by their times",
           "[tools]") {
-    CacheProbe probe(1 << 20);
+    constexpr int64_t kLittle = 1 << 20, kShare = kLittle / 2;
+    std::vector<size_t> sizes;
+    CacheProbe probe(kLittle, [&](std::span<const uint64_t> words) {
+        const double bytes = static_cast<double>(words.size_bytes());
+        const double cached = std::clamp((2 * kShare - bytes) / kShare, 0.0, 1.0);
+        // The first read of a size finds nothing of it in the cache.
+        const bool is_first = sizes.empty() || sizes.back() != words.size_bytes();
+        sizes.push_back(words.size_bytes());
+        return bytes * (is_first ? 0.06 : 0.06 - 0.03 * cached);
+    });
     probe.round(nullptr);
-    CHECK(probe.share() >= 0);
-    CHECK(probe.share() <= 1 << 20);
-    CacheProbe(1).round(nullptr);  // a size that no loop has
+    CHECK(std::ranges::is_sorted(sizes));
+    CHECK(sizes.back() == 2 * kLittle);
+    CHECK(probe.share() == Approx(static_cast<double>(kShare)).epsilon(0.05));
+}
+
+TEST_CASE("a probe of a size that no loop has reads something, and one that is cancelled stops",
+          "[tools]") {
+    CacheProbe(1).round(nullptr);
     CancelToken cancel;
-    cancel.cancel();
+    int reads = 0;
+    CacheProbe probe(1 << 20, [&](std::span<const uint64_t>) {
+        if (++reads == 7) cancel.cancel();
+        return 1.0;
+    });
     CHECK_THROWS_AS(probe.round(&cancel), Cancelled);
+    CHECK(reads == 7);
 }
 
 }  // namespace cleave::test

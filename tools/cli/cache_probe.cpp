@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include <sys/mman.h>
 
@@ -65,7 +66,8 @@ int64_t cache_share(int64_t told, std::span<const RereadTime> times) {
     return told;
 }
 
-CacheProbe::CacheProbe(int64_t told) : told_(told), ns_per_byte_(kSixteenths.size()) {}
+CacheProbe::CacheProbe(int64_t told, Read read)
+    : told_(told), read_(read ? std::move(read) : ns_of_read), ns_per_byte_(kSixteenths.size()) {}
 
 void CacheProbe::round(const CancelToken* cancel) {
     const auto most = static_cast<size_t>(words_of(told_, kSixteenths.back()));
@@ -80,7 +82,7 @@ void CacheProbe::round(const CancelToken* cancel) {
         const auto words = static_cast<size_t>(words_of(told_, kSixteenths[s]));
         for (int read = 0; read <= kReads; ++read) {
             if (cancel) cancel->throw_if_cancelled();
-            const double ns = ns_of_read({buffer.get(), words});
+            const double ns = read_({buffer.get(), words});
             if (read > 0) ns_per_byte_[s].push_back(ns / (8 * static_cast<double>(words)));
         }
     }

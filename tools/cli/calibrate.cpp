@@ -58,7 +58,7 @@ models::Shape cached_shape(int64_t cache_bytes) {
     c.intermediate_size = 1024;
     c.num_heads = c.num_kv_heads = 4;
     c.vocab_size = 2048;
-    // 4.2 MB a layer: half of the cache, but 8 layers at most.
+    // 4.2 MB a layer: half of what the process has of the cache, but 8 layers at most.
     c.num_layers = std::clamp<int64_t>(cache_bytes / 2 / 4'200'000, 1, 8);
     return shape;
 }
@@ -176,6 +176,12 @@ int64_t cache_bytes() {
                                  : std::max<int64_t>(topology.l2_bytes, 1 << 20);
 }
 
+int64_t cache_share_of(int64_t told) {
+    CacheProbe probe(told);
+    for (int i = 0; i < 2; ++i) probe.round(nullptr);
+    return probe.share();
+}
+
 }  // namespace
 
 std::string Measurement::warning() const {
@@ -195,7 +201,7 @@ std::string Measurement::warning() const {
 
 struct HostCalibrator::State {
     State(const HostFacts& facts, const RoundLength& length)
-        : cached(cached_shape(cache), DType::kF32),
+        : cached(cached_shape(share), DType::kF32),
           narrow(streaming_shape(cache), DType::kBF16),
           streaming(streaming_shape(cache), DType::kF32) {
         benches.emplace_back(cached, facts, length, 1, 1);
@@ -208,7 +214,7 @@ struct HostCalibrator::State {
     }
 
     const int64_t cache = cache_bytes();
-    CacheProbe probe{cache};
+    const int64_t share = cache_share_of(cache);  // of it, of this process
     BenchModel cached, narrow, streaming;
     std::vector<HostBench> benches;  // by Configuration
     std::vector<MachineLoad> loads;  // of rounds, where it is known
@@ -230,7 +236,6 @@ void HostCalibrator::round(const std::function<void()>& progress, const CancelTo
         progress();
         bench.round(cancel);
     }
-    state_->probe.round(cancel);
     if (std::optional<MachineLoad> load = watch.so_far()) state_->loads.push_back(*load);
 }
 
@@ -248,7 +253,7 @@ Measurement HostCalibrator::result(HostFacts& facts) const {
         measurement.spread = std::max(measurement.spread, runs[i].spread);
 
     planner::MeasuredRates rates;
-    rates.cache_bytes = state_->probe.share();
+    rates.cache_bytes = state_->share;
     Line in_cache = fit_line(runs[kCached].decode);
     rates.launch_ns = positive(in_cache.fixed);
     rates.cache_bandwidth = positive(1e9 / in_cache.slope);

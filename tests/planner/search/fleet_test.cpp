@@ -121,6 +121,21 @@ TEST_CASE("of fleets that cost alike the faster is taken, and no other one is th
     }
 }
 
+TEST_CASE("a fleet of a given shape and number of replicas takes their devices and no more",
+          "[planner]") {
+    const Graph graph = bf16_graph("llama-3-8b");
+    const auto fleet = [&](int64_t users) {
+        return make_plan(graph, machine_of("sim:l40s[0-7]"), {.batch = users},
+                         {.tensor_parallel = 2,
+                          .pipeline_stages = 1,
+                          .objective = Objective::kFleet,
+                          .replicas = 2});
+    };
+    CHECK(devices_taken(fleet(16)) == 4);
+    CHECK_THAT(user_error([&] { fleet(4000); }),
+               !Contains("give 4 devices") && !Contains("does not take"));
+}
+
 TEST_CASE("a load that no part of the machine serves is refused as the whole machine is",
           "[planner]") {
     const Graph graph = bf16_graph("llama-3-8b");

@@ -136,4 +136,23 @@ TEST_CASE("the text of a plan tells each make's devices, users and rate", "[plan
                          Contains("in a replica as the first"));
 }
 
+TEST_CASE("limits that no replicas alike keep are kept by replicas of several makes", "[planner]") {
+    const Graph graph = models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16);
+    const Machine machine = machine_of("sim:h100[0],sim:l40s[0]");
+    const auto plan_of = [&](const Machine& on, int64_t users, int64_t max_tpot_ns) {
+        return make_plan(
+            graph, on, {.batch = users},
+            {.objective = Objective::kThroughput, .replicas = 0, .max_tpot_ns = max_tpot_ns});
+    };
+    // What each kind needs for its part of the users, where one alone is slower.
+    const int64_t h100 = plan_of(machine_of("sim:h100[0]"), 32, 0).prediction.serving.tpot_ns;
+    const int64_t l40s = plan_of(machine_of("sim:l40s[0]"), 2, 0).prediction.serving.tpot_ns;
+    const int64_t limit = std::max(h100, l40s);
+    const Plan plan = plan_of(machine, 34, limit);
+    for (const Plan* make : makes_of(plan)) CHECK(make->prediction.serving.tpot_ns <= limit);
+    CHECK(served_users(plan) == 34);
+    CHECK_THAT(user_error([&] { plan_of(machine, 34, 1'000'000); }),
+               Contains("no plan keeps $max_tpot 1 for"));
+}
+
 }  // namespace cleave::test

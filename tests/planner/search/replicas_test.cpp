@@ -286,6 +286,32 @@ TEST_CASE("limits that a forced shape keeps are kept without it", "[planner]") {
     }
 }
 
+TEST_CASE(
+    "a plan says of other shapes what the whole search saw: times, or the limit that they break",
+    "[planner]") {
+    // Found by weights and KV alone; the shapes that fit the estimate are beside it.
+    const Plan tight = plan_for_users(graph_named("llama-3-8b"), machine_of("sim:h100[0-5]"), 873,
+                                      {.replicas = 1});
+    CHECK(std::ranges::any_of(tight.why.runners_up,
+                              [](const RunnerUp& r) { return r.objective_ns > 0; }));
+    const Graph graph = graph_named("phi-4");
+    const Machine machine = machine_of("sim:mi300x[0-7]");
+    const PlanOptions one{.replicas = 1};
+    PlanOptions limited = one;
+    limited.max_ttft_ns =
+        plan_for_users(graph, machine, 128, {.tensor_parallel = 8}).prediction.serving.ttft_ns;
+    const Plan plan = plan_for_users(graph, machine, 128, limited);
+    REQUIRE(plan.stages.size() == 1);
+    size_t late = 0;
+    for (const RunnerUp& r : plan.why.runners_up) {
+        INFO(r.shape << ": " << r.why_not);
+        if (!r.shape.starts_with("tp 4 x pp 2") && !r.shape.starts_with("tp 2 x pp 4")) continue;
+        ++late;
+        CHECK(r.why_not == "keeps a user waiting for longer than the limit");
+    }
+    CHECK(late == 2);
+}
+
 TEST_CASE("a batch that memory just holds takes the shape that holds it", "[planner]") {
     const Graph graph = graph_named("llama-3-8b");
     const Machine machine = machine_of("sim:h100[0-7]");
