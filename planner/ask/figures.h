@@ -84,7 +84,7 @@ std::string slower_text(double slower);
 std::string speed_text(const Figures& figures);
 // "5 instead of 4", "4 as before".
 std::string changed_text(const std::string& before, const std::string& after);
-// Devices without work, and why: "sim:h100[8] (each doubling ... has to gain 2 %: ...)"; or empty.
+// Devices without work, and why: "sim:h100[8] (a plan without them is faster: ...)"; or empty.
 std::string unused_text(const Plan& plan);
 // What makes `b`'s decode pass longer or shorter: "computing +1.2 ms, transfers -0.1 ms".
 std::string causes_text(const Figures& a, const Figures& b);
