@@ -15,7 +15,7 @@ namespace cleave::codegen {
 
 namespace {
 
-// CPU and features that kernels are compiled for.
+// CPU and features that kernels are compiled for; no features: all that such a CPU has.
 struct HostCpu {
     std::string name, features;
 };
@@ -31,10 +31,25 @@ HostCpu choose_cpu(const LlvmLibrary& llvm, const std::string& wanted) {
     return {wanted, ""};
 }
 
-constexpr std::string_view kInProcess = " (in-process), ";
+constexpr std::string_view kInProcess = " (in-process), ", kWithout = " without ";
+
+// Features that code for the CPU may use and this machine does not have.
+std::string missing_here(const LlvmLibrary& llvm, const std::string& cpu) {
+    char* text = llvm.missing_features(cpu.c_str(), llvm.host_features());
+    std::string missing = text ? text : "";
+    llvm.free_log(text);
+    return missing;
+}
+
+// "znver4"; "sapphirerapids without amx-tile amx-int8", as a virtual machine may be.
+std::string this_cpu(const LlvmLibrary& llvm) {
+    const std::string cpu = llvm.host_cpu(), missing = missing_here(llvm, cpu);
+    return missing.empty() ? cpu : cpu + std::string(kWithout) + missing;
+}
 
 std::string compiler_name(const LlvmLibrary& llvm, const HostCpu& cpu) {
-    return fmt::format("clang {}{}{}", llvm.version(), kInProcess, cpu.name);
+    return fmt::format("clang {}{}{}", llvm.version(), kInProcess,
+                       cpu.features.empty() ? cpu.name : this_cpu(llvm));
 }
 
 // Code for a CPU with features that this machine lacks would end in an illegal instruction.
@@ -42,10 +57,9 @@ void check_runs_here(const LlvmLibrary& llvm, const CompiledKernel& kernel) {
     size_t at = kernel.compiler.find(kInProcess);
     if (at == std::string::npos) return;
     std::string cpu = kernel.compiler.substr(at + kInProcess.size());
-    if (cpu == llvm.host_cpu()) return;
-    char* text = llvm.missing_features(cpu.c_str(), llvm.host_features());
-    std::string missing = text ? text : "";
-    llvm.free_log(text);
+    if (cpu == this_cpu(llvm)) return;
+    cpu = cpu.substr(0, cpu.find(kWithout));
+    const std::string missing = missing_here(llvm, cpu);
     if (!missing.empty())
         throw UserError(
             "kernels compiled for $cpu_arch {} cannot run here: this machine's {} lacks {}; leave "

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/compile/llvm/target.h"
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include <llvm/ADT/STLExtras.h>
 #include <llvm/ADT/StringMap.h>
+#include <llvm/ADT/StringRef.h>
 #include <llvm/Config/llvm-config.h>
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -97,6 +100,15 @@ std::unique_ptr<llvm::MCSubtargetInfo> subtarget(const char* cpu) {
     return std::unique_ptr<llvm::MCSubtargetInfo>(target->createMCSubtargetInfo(triple, cpu, ""));
 }
 
+// Whether kernels may have its instructions: not those of systems, locks, random numbers or
+// encryption ("pku", "waitpkg", "rdrnd"), which virtual machines hide more often.
+bool is_for_kernels(llvm::StringRef feature) {
+    constexpr std::array kPrefixes{"amx",    "avx", "bmi",  "cx16",  "evex",
+                                   "f16c",   "fma", "gfni", "lzcnt", "movbe",
+                                   "popcnt", "sse", "ssse", "tbm",   "xop"};
+    return llvm::any_of(kPrefixes, [&](const char* p) { return feature.starts_with(p); });
+}
+
 }  // namespace
 
 CLEAVE_EXPORT int cleave_llvm_knows_cpu(const char* cpu) {
@@ -112,7 +124,8 @@ CLEAVE_EXPORT char* cleave_llvm_missing_features(const char* cpu, const char* fe
     if (info) {
         // Only what the host reports at all counts: the rest is tuning ("+slow-...", "+fast-...").
         for (const llvm::SubtargetFeatureKV& feature : info->getEnabledProcessorFeatures())
-            if (have.find(std::string(",-") + feature.Key + ",") != std::string::npos)
+            if (is_for_kernels(feature.Key) &&
+                have.find(std::string(",-") + feature.Key + ",") != std::string::npos)
                 missing += (missing.empty() ? "" : " ") + std::string(feature.Key);
     }
     return cleave::llvm_backend::copy_text(missing);
