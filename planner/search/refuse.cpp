@@ -212,9 +212,8 @@ std::string account_text(const Plan& plan, const std::vector<const DeviceMemory*
     const DeviceMemory& first = *alike.front();
     const bool any_lacks =
         std::any_of(alike.begin(), alike.end(), [](const auto* m) { return lacks(*m) > 0; });
-    constexpr int kIndent = 4, kWidth = 120;
-    const std::string text = fmt::format(
-        "{}: {}needs {} (weights {}, KV cache {}, activations {}, {}other {}), has {}{}",
+    const std::string needs = fmt::format(
+        "{}: {}needs {} (weights {}, KV cache {}, activations {}, {}other {}),",
         folded_names(plan.machine, devices), alike.size() > 1 ? "each " : "",
         amount_text(alike, [](const DeviceMemory& m) { return m.needed(); }),
         amount_text(alike, [](const DeviceMemory& m) { return m.weights; }),
@@ -225,10 +224,13 @@ std::string account_text(const Plan& plan, const std::vector<const DeviceMemory*
                           amount_text(alike, [](const DeviceMemory& m) { return m.collectives; }))
             : "",
         amount_text(alike,
-                    [](const DeviceMemory& m) { return m.staging + m.scratch + m.reserved; }),
-        amount_text(alike, [](const DeviceMemory& m) { return m.capacity; }),
+                    [](const DeviceMemory& m) { return m.staging + m.scratch + m.reserved; }));
+    const std::string has = fmt::format(
+        "has {}{}", amount_text(alike, [](const DeviceMemory& m) { return m.capacity; }),
         any_lacks ? ": " + amount_text(alike, lacks) + " short" : "");
-    return "\n  " + wrapped(text, kIndent, kWidth);
+    constexpr size_t kColumns = 120;
+    const bool one_line = 2 + needs.size() + 1 + has.size() <= kColumns;
+    return "\n  " + needs + (one_line ? " " : "\n    ") + has;
 }
 
 // Each device's need and deficit, those alike on one line: first what is shown has to be the same,
