@@ -78,7 +78,7 @@ public:
         return Digest()
             .add(std::string_view(llvm_.options()))
             .add(std::string_view(llvm_.version()))
-            .add(std::string_view(cpu_.name))
+            .add(name())  // which loading looks at
             .add(std::string_view(cpu_.features))
             .hex();
     }
