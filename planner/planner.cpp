@@ -107,10 +107,9 @@ struct Searched {
     // All that was scored, best first.
     std::vector<Scored> scored() const {
         std::vector<Scored> all;
-        for (const auto& pass : passes) {
-            const std::vector<Scored> more = ranking(pass.second);
-            all.insert(all.end(), more.begin(), more.end());
-        }
+        for (const auto& [proposals, candidates] : passes)
+            for (const auto* some : {&candidates.built, &candidates.estimated})
+                all.insert(all.end(), some->begin(), some->end());
         std::ranges::stable_sort(all, {}, &Scored::objective_ns);
         return all;
     }

@@ -15,22 +15,6 @@ namespace cleave::codegen {
 
 namespace {
 
-// CPU and features that kernels are compiled for; no features: all that such a CPU has.
-struct HostCpu {
-    std::string name, features;
-};
-
-HostCpu choose_cpu(const LlvmLibrary& llvm, const std::string& wanted) {
-    if (wanted.empty()) return {llvm.host_cpu(), llvm.host_features()};
-    if (!llvm.knows_cpu(wanted.c_str()))
-        throw UserError(
-            "$cpu_arch {}: LLVM {} knows no such CPU; give one of its names (x86-64-v2, "
-            "x86-64-v3, "
-            "x86-64-v4, znver4, sapphirerapids, ...), or leave it out for this machine's",
-            wanted, llvm.version());
-    return {wanted, ""};
-}
-
 constexpr std::string_view kInProcess = " (in-process), ", kWithout = " without ";
 
 // Features that code for the CPU may use and this machine does not have.
@@ -47,17 +31,35 @@ std::string this_cpu(const LlvmLibrary& llvm) {
     return missing.empty() ? cpu : cpu + std::string(kWithout) + missing;
 }
 
+// CPU and features that kernels are compiled for, and its words in the compiler's name; no
+// features: all that such a CPU has.
+struct HostCpu {
+    std::string name, features, words;
+};
+
+HostCpu choose_cpu(const LlvmLibrary& llvm, const std::string& wanted) {
+    if (wanted.empty()) return {llvm.host_cpu(), llvm.host_features(), this_cpu(llvm)};
+    if (!llvm.knows_cpu(wanted.c_str()))
+        throw UserError(
+            "$cpu_arch {}: LLVM {} knows no such CPU; give one of its names (x86-64-v2, "
+            "x86-64-v3, "
+            "x86-64-v4, znver4, sapphirerapids, ...), or leave it out for this machine's",
+            wanted, llvm.version());
+    return {wanted, "", wanted};
+}
+
 std::string compiler_name(const LlvmLibrary& llvm, const HostCpu& cpu) {
-    return fmt::format("clang {}{}{}", llvm.version(), kInProcess,
-                       cpu.features.empty() ? cpu.name : this_cpu(llvm));
+    return fmt::format("clang {}{}{}", llvm.version(), kInProcess, cpu.words);
 }
 
 // Code for a CPU with features that this machine lacks would end in an illegal instruction.
-void check_runs_here(const LlvmLibrary& llvm, const CompiledKernel& kernel) {
+// `here`: this_cpu().
+void check_runs_here(const LlvmLibrary& llvm, const std::string& here,
+                     const CompiledKernel& kernel) {
     size_t at = kernel.compiler.find(kInProcess);
     if (at == std::string::npos) return;
     std::string cpu = kernel.compiler.substr(at + kInProcess.size());
-    if (cpu == this_cpu(llvm)) return;
+    if (cpu == here) return;
     cpu = cpu.substr(0, cpu.find(kWithout));
     const std::string missing = missing_here(llvm, cpu);
     if (!missing.empty())
@@ -154,7 +156,8 @@ std::unique_ptr<KernelCompiler> make_host_compiler(const std::string& cpu_arch) 
 
 std::unique_ptr<LoadedKernels> load_host_kernels(const std::vector<CompiledKernel>& kernels) {
     const LlvmLibrary& llvm = llvm_library();
-    for (const CompiledKernel& kernel : kernels) check_runs_here(llvm, kernel);
+    const std::string here = this_cpu(llvm);
+    for (const CompiledKernel& kernel : kernels) check_runs_here(llvm, here, kernel);
     return std::make_unique<HostKernels>(llvm, kernels);
 }
 

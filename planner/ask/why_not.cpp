@@ -114,14 +114,10 @@ void compare(const Plan& plan, WhyNotAnswer& a) {
                     causes.empty() ? "" : fmt::format("; in a decode pass {}", causes));
     if (a.verdict != Verdict::kBetter) return;
     const double simpler = hardship(plan.stages), other = hardship(a.outcome.plan->stages);
-    const auto devices = [&](const Plan& p) {
-        return cost_of_devices(used_devices(p).size(), plan.options.objective);
-    };
-    const auto weighed = [&](const Plan& p) {
-        return static_cast<double>(p.prediction.objective_ns) * devices(p);
-    };
-    const bool by_devices =
-        devices(*a.outcome.plan) > devices(plan) && weighed(*a.outcome.plan) >= weighed(plan);
+    const Plan& forced = *a.outcome.plan;
+    const bool by_devices = loses_by_devices(
+        forced.prediction.objective_ns, used_devices(forced).size(), plan.prediction.objective_ns,
+        used_devices(plan).size(), plan.options.objective);
     a.answer += row_of(plan.options.objective).fewest_devices
                     ? " The objective is the fewest devices, not time."
                 : by_devices ? fmt::format(" It was not taken: {}.",

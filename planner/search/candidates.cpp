@@ -107,15 +107,6 @@ void drop_worse(const Candidates& candidates, Objective objective, Proposals& pr
     });
 }
 
-std::vector<Scored> ranking(const Candidates& candidates) {
-    std::vector<Scored> all = candidates.built;
-    all.insert(all.end(), candidates.estimated.begin(), candidates.estimated.end());
-    std::stable_sort(all.begin(), all.end(), [](const Scored& a, const Scored& b) {
-        return a.objective_ns < b.objective_ns;
-    });
-    return all;
-}
-
 size_t num_steps(const PlanBody& plan) {
     return plan.prefill.steps.size() + plan.decode.steps.size();
 }

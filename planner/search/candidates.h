@@ -58,9 +58,6 @@ bool may_lack_memory_alone(const Candidates& candidates, Objective objective);
 // Leaves out the proposals that promise no more than the best candidate, if there is one.
 void drop_worse(const Candidates& candidates, Objective objective, Proposals& proposals);
 
-// All that was scored, best first, for explain().
-std::vector<Scored> ranking(const Candidates& candidates);
-
 size_t num_steps(const PlanBody& plan);
 
 }  // namespace cleave::planner

@@ -110,16 +110,6 @@ std::string layers_of(const Analysis& a, const Placement& placement) {
     return "layers " + text;
 }
 
-// Whether `s`, which is faster, loses by the number of its devices.
-bool loses_by_devices(const Scored& s, const Scored& chosen, const Plan& plan) {
-    const auto weighed = [&](const Scored& one) {
-        return weighed_ns(one.objective_ns,
-                          cost_of_devices(static_cast<size_t>(one.proposal->devices_used),
-                                          plan.options.objective));
-    };
-    return s.objective_ns < chosen.objective_ns && weighed(s) >= weighed(chosen);
-}
-
 std::string why_not_taken(const Scored& s, const Scored& chosen, const Plan& plan) {
     if (!s.refused.empty()) return s.refused;
     const double ratio = static_cast<double>(s.objective_ns) /
@@ -129,7 +119,11 @@ std::string why_not_taken(const Scored& s, const Scored& chosen, const Plan& pla
         s.proposal->devices_used > chosen.proposal->devices_used)
         return fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
                            chosen.proposal->devices_used);
-    if (loses_by_devices(s, chosen, plan))
+    const auto used = [](const Scored& one) {
+        return static_cast<size_t>(one.proposal->devices_used);
+    };
+    if (loses_by_devices(s.objective_ns, used(s), chosen.objective_ns, used(chosen),
+                         plan.options.objective))
         return fmt::format("{:.2f} % faster, but {}", gain,
                            row_of(plan.options.objective).leaves_out);
     if (ratio < 1 && s.proposal->hardship > chosen.proposal->hardship)

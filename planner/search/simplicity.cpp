@@ -63,6 +63,12 @@ double cost_of_devices(size_t devices, Objective objective) {
     return std::pow(1 + kTwiceTheDevices, std::log2(static_cast<double>(devices)));
 }
 
+bool loses_by_devices(int64_t ns, size_t devices, int64_t other_ns, size_t other_devices,
+                      Objective objective) {
+    return ns < other_ns && weighed_ns(ns, cost_of_devices(devices, objective)) >=
+                                weighed_ns(other_ns, cost_of_devices(other_devices, objective));
+}
+
 int64_t weighed_ns(int64_t objective_ns, double hardship) {
     return std::llround(static_cast<double>(objective_ns) * hardship);
 }

@@ -24,6 +24,11 @@ double hardship(std::span<const Stage> stages);
 // serve many, whose devices all serve, and for that of fewest devices, which are counted first.
 double cost_of_devices(size_t devices, Objective objective);
 
+// Whether a plan of `ns` is faster than one of `other_ns`, but not by what its further devices
+// cost.
+bool loses_by_devices(int64_t ns, size_t devices, int64_t other_ns, size_t other_devices,
+                      Objective objective);
+
 int64_t weighed_ns(int64_t objective_ns, double hardship);
 // Of a plan with its prediction.
 int64_t weighed_ns(const PlanBody& plan, Objective objective);

@@ -2,8 +2,7 @@
 // How much of the last-level cache this process has. What is told, a virtual machine above all, is
 // the size of the whole, which it shares with others: of 273 MB some 80 to 110 held what was read
 // last, and a model that was thought to lie there for a good part came from memory. In: the size
-// that is told. Out:
-// the size with which the cost model's law holds (LaunchCosts::resident in
+// that is told. Out: the size with which the cost model's law holds (LaunchCosts::resident in
 // planner/cost/launch_times.cpp): what is read over and over comes from the cache whole up to that
 // size, and from memory whole from twice that size on.
 #pragma once
