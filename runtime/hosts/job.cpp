@@ -221,29 +221,21 @@ bool HostJob::has_lost_rank() const {
     return impl_->lost_rank;
 }
 
+void HostJob::ask_around() {
+    const Lock lock(impl_->mutex);
+    impl_->ask_around(lock);
+}
+
 void HostJob::look_around() {
     Impl& job = *impl_;
     Lock lock(job.mutex);
-    if (job.stops || !job.joined || job.ended || job.failed) return;
-    job.answered = job.left;
-    job.answered[static_cast<size_t>(job.rank)] = true;
-    for (int r = 0; r < job.size; ++r)
-        if (!job.answered[static_cast<size_t>(r)]) job.queue(r, Message::kAsk);
-    const auto all = [&] {
-        for (int r = 0; r < job.size; ++r)
-            if (!job.answered[static_cast<size_t>(r)] && !job.left[static_cast<size_t>(r)])
-                return false;
-        return true;
-    };
-    job.changed.wait_for(lock, job.options.answer, [&] { return all() || job.failed; });
-    std::string silent;
-    for (int r = 0; r < job.size; ++r)
-        if (!job.answered[static_cast<size_t>(r)] && !job.left[static_cast<size_t>(r)]) {
-            silent += (silent.empty() ? "" : ", ") + job.name(r);
-            job.lost_rank = job.left[static_cast<size_t>(r)] = true;  // nobody waits for it
-        }
-    if (!silent.empty() && !job.failed)
-        job.fail(lock, silent + " has died or cannot be reached, and mpirun ends this rank");
+    if (!job.asked_at || Clock::now() - *job.asked_at > job.options.missed) job.ask_around(lock);
+    if (!job.is_under_way()) return;
+    const auto answered = [&] { return std::ranges::count(job.answered, false) == 0; };
+    job.changed.wait_until(lock, *job.asked_at + job.options.answer,
+                           [&] { return answered() || job.failed; });
+    job.asked_at.reset();
+    if (!job.failed && !answered()) job.lose(lock, job.answered, "has died or cannot be reached");
 }
 
 int64_t HostJob::payload_bytes() const { return impl_->payload_bytes; }

@@ -53,6 +53,7 @@ struct JobOptions {
     std::chrono::milliseconds silent{5000};  // a rank that gave none for so long is lost
     std::chrono::seconds join{60};           // all ranks have joined
     std::chrono::milliseconds answer{300};   // of a rank that is asked for a sign of life
+    std::chrono::milliseconds missed{2000};  // a rank that gave none for so long is not asked
     std::chrono::milliseconds patience{5000};  // of joining, before waits() is called
     // Once, on the thread that makes the job; may be empty.
     std::function<void()> waits = nullptr;
@@ -127,9 +128,13 @@ public:
     // Whether a rank that gave no sign of life is why the run has failed.
     bool has_lost_rank() const;
 
-    // Of a rank that mpirun ends, which does so to all once one has died: whether all others live,
-    // each asked now. One that has not answered in time (JobOptions::answer) becomes the run's
-    // failure. Ranks that are ended with this one answer, too.
+    // Of a rank that mpirun is about to end, as it does with all once one has died. One that has
+    // missed its signs of life (JobOptions::missed) becomes the run's failure; the others are asked
+    // for one. Does not wait.
+    void ask_around();
+    // Of a rank that mpirun ends: the same, and one that has not answered in time
+    // (JobOptions::answer, from ask_around() on if that was just called) becomes the run's failure.
+    // Ranks that are ended with this one answer, too.
     void look_around();
 
     // Bytes that this rank sent: payloads of steps, and all other messages.

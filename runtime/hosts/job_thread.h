@@ -10,6 +10,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -65,6 +66,9 @@ struct HostJob::Impl {
     std::string failure;
     std::atomic<bool> failed{false};
     std::vector<bool> left, answered;
+    std::vector<Clock::time_point> heard;
+    // When all others were asked for a sign of life; `answered` has who gave one, or has left.
+    std::optional<Clock::time_point> asked_at;
     bool joined = false, stops = false, ended = false, quits = false;
     bool told = false;  // another rank has said why the run failed, and said so to all
     std::atomic<int64_t> payload_bytes{0}, message_bytes{0};
@@ -79,9 +83,8 @@ struct HostJob::Impl {
 
     // The job's thread alone.
     std::list<Request> requests;
-    std::vector<Clock::time_point> heard;
     std::vector<std::string> counts;  // of the others' progress
-    Clock::time_point spoke, happened;
+    Clock::time_point spoke, happened, looked;
 
     std::string name(int r) const {
         const auto at = static_cast<size_t>(r);
@@ -154,7 +157,7 @@ struct HostJob::Impl {
         unsent.assign(static_cast<size_t>(size), 0);
         heard.assign(static_cast<size_t>(size), Clock::now());
         counts.resize(static_cast<size_t>(size));
-        spoke = happened = Clock::now();
+        spoke = happened = looked = Clock::now();
         joined = true;
         if (error) fail(lock, "MPI did not start: " + text_of(error));
         changed.notify_all();
@@ -174,12 +177,22 @@ struct HostJob::Impl {
             if (stops && taken.empty() && (all_sent() || quits)) return false;
         }
         const Clock::time_point now = Clock::now();
+        account_for_stop(now);
         if (!taken.empty()) happened = now;
         for (Order& order : taken) start(order);
         accept();
         test_all();
         tell(now);
         return true;
+    }
+
+    // While this rank was stopped itself it heard nobody.
+    void account_for_stop(Clock::time_point now) {
+        const Clock::duration since = now - looked;
+        looked = now;
+        if (since < options.silent / 5) return;
+        const Lock lock(mutex);
+        for (Clock::time_point& at : heard) at = std::min(at + since, now);
     }
 
     // With the mutex.
@@ -243,15 +256,15 @@ struct HostJob::Impl {
     }
 
     bool still_there(int peer) {
+        const Lock lock(mutex);
         if (Clock::now() - heard[static_cast<size_t>(peer)] < options.silent) return true;
-        silence(peer);
+        silence(lock, peer);
         return false;
     }
 
     // What is under way to it will never arrive, and nobody waits for that. The reason comes at
     // once: a rank that is gone without one would be taken for one that has left.
-    void silence(int peer) {
-        const Lock lock(mutex);
+    void silence(const Lock& lock, int peer) {
         lost_rank = left[static_cast<size_t>(peer)] = true;
         fail(lock,
              fmt::format("{} gave no sign of life for {:.0f} s: it has ended or stopped, or the "
@@ -294,6 +307,7 @@ struct HostJob::Impl {
     }
 
     void heard_of(const Request& r) {
+        const Lock lock(mutex);
         if (r.size >= 0) heard[static_cast<size_t>(r.peer)] = Clock::now();
     }
 
@@ -323,7 +337,8 @@ struct HostJob::Impl {
         }
         happened = Clock::now();
         const Lock lock(mutex);
-        if (kind == Message::kLeaves) left[static_cast<size_t>(r.peer)] = true;
+        if (kind == Message::kLeaves)
+            left[static_cast<size_t>(r.peer)] = answered[static_cast<size_t>(r.peer)] = true;
         if (kind == Message::kFailed) {
             left[static_cast<size_t>(r.peer)] = true;
             told = told || !failed;
@@ -353,6 +368,36 @@ struct HostJob::Impl {
     }
 
     // ---- Any thread, with the mutex
+
+    bool is_under_way() const { return !stops && joined && !ended && !failed; }
+
+    void ask_around(const Lock& lock) {
+        if (!is_under_way()) return;
+        const Clock::time_point now = Clock::now();
+        asked_at = now;
+        answered = left;
+        answered[static_cast<size_t>(rank)] = true;
+        std::vector<bool> there = answered;
+        for (size_t r = 0; r < there.size(); ++r)
+            there[r] = answered[r] || now - heard[r] <= options.missed;
+        if (std::ranges::count(there, false) > 0)
+            return lose(lock, there,
+                        fmt::format("gave no sign of life for {:.0f} s or longer",
+                                    std::chrono::duration<double>(options.missed).count()));
+        for (int r = 0; r < size; ++r)
+            if (!answered[static_cast<size_t>(r)]) queue(r, Message::kAsk);
+    }
+
+    // The ranks that are not there are why the run fails, and nobody waits for them.
+    void lose(const Lock& lock, const std::vector<bool>& there, const std::string& why) {
+        std::string names;
+        for (size_t r = 0; r < there.size(); ++r) {
+            if (there[r]) continue;
+            names += (names.empty() ? "" : ", ") + name(static_cast<int>(r));
+            lost_rank = left[r] = true;
+        }
+        fail(lock, fmt::format("{} {}, and mpirun ends this rank", names, why));
+    }
 
     // To those that are there still, or to all.
     bool all_sent() const {

@@ -34,8 +34,8 @@ Json json_of(const CommandResult& result) {
 }
 
 // DIR WHERE SCRIPT PROGRAM...: starts PROGRAM on both hosts, each rank's standard error in a file,
-// for what is said where no word gets through; cuts the network once text comes, and says how all
-// ended.
+// for what is said where no word gets through; cuts the network once text comes, or kills mpirun's
+// daemon on b, and says how all ended.
 constexpr const char* kCut = R"script(
 dir=$1 where=$2 script=$3
 shift 3
@@ -43,13 +43,30 @@ timeout 600 "$script" mpirun "$dir" -np 2 --host a,b bash -c 'exec "$@" 2> "$0/e
     > "$dir/out" 2> "$dir/err" < /dev/null &
 mpirun=$!
 until [[ $(stat -c %s "$dir/out" 2>/dev/null || echo 0) -gt 40 ]]; do kill -0 $mpirun || break; sleep 0.02; done
-"$script" cut "$dir" "$where"
+if [[ $where == daemon ]]; then
+    for pid in $("$script" processes "$dir"); do [[ $(cat "/proc/$pid/comm") != orted ]] || kill -KILL "$pid"; done
+else
+    "$script" cut "$dir" "$where"
+fi
 wait $mpirun
 echo "mpirun: $?"
 for ((i = 0; i < 100; ++i)); do [[ -n $("$script" processes "$dir") ]] || break; sleep 0.1; done
 for pid in $("$script" processes "$dir"); do echo "stays: $pid"; done
 cat "$dir/err"
 )script";
+
+// What mpirun says; the words of both ranks are in the folder of `hosts`.
+std::string ended_by(const TwoHosts& hosts, const std::string& where) {
+    const CommandResult ended =
+        run_program(Words{"bash", "-c", kCut, "cut", hosts.dir(), where, TwoHosts::script()} +
+                    Words{CLEAVE_BINARY, "run", bundled_model().string(), "--devices",
+                          "simt:sm_90a[0]@a,simt:sm_90a[0]@b", "--pp", "2", "--ignore-eos",
+                          "--max-new-tokens", "400", "--prompt", "Once upon a time"});
+    INFO(ended.output << ended.error);
+    CHECK_THAT(ended.output, !Contains("mpirun: 0\n") && !Contains("mpirun: 124\n"));
+    CHECK_THAT(ended.output, !Contains("stays:"));
+    return ended.output + ended.error;
+}
 
 }  // namespace
 
@@ -106,19 +123,26 @@ TEST_CASE("where the network breaks, both ways or one way, both hosts say so and
     for (const char* where : {"both", "a", "b"}) {
         INFO("cut: " << where);
         const TwoHosts hosts;
-        const CommandResult ended =
-            run_program(Words{"bash", "-c", kCut, "cut", hosts.dir(), where, TwoHosts::script()} +
-                        Words{CLEAVE_BINARY, "run", bundled_model().string(), "--devices",
-                              "simt:sm_90a[0]@a,simt:sm_90a[0]@b", "--pp", "2", "--ignore-eos",
-                              "--max-new-tokens", "400", "--prompt", "Once upon a time"});
-        INFO(ended.output << ended.error);
-        CHECK_THAT(ended.output, !Contains("mpirun: 0\n") && !Contains("mpirun: 124\n"));
-        CHECK_THAT(ended.output, !Contains("stays:"));
+        INFO(ended_by(hosts, where));
         CHECK_THAT(read_file(hosts.dir() + "/err.0"),
                    Contains("cleave:") && Contains("rank 1 (b)"));
         CHECK_THAT(read_file(hosts.dir() + "/err.1"),
                    Contains("cleave:") && Contains("rank 0 (a)"));
     }
+}
+
+TEST_CASE("where mpirun's daemon on a host dies, ranks on all hosts say why they end", "[tools]") {
+    if (const std::string why = TwoHosts::absent(); !why.empty()) CLEAVE_SKIP(why);
+    const TwoHosts hosts;
+    INFO(ended_by(hosts, "daemon"));
+    // As mpirun ends rank 0, or as rank 1 is gone, whichever it hears of first.
+    CHECK_THAT(read_file(hosts.dir() + "/err.0"),
+               Contains("cleave: mpirun") || Contains("cleave: rank 1 (b)") ||
+                   Contains("cleave: the connection to rank 1 (b)"));
+    CHECK_THAT(read_file(hosts.dir() + "/err.1"),
+               Contains("cleave: mpirun, or its daemon on this host, has ended") ||
+                   Contains("cleave: rank 0 (a)") ||
+                   Contains("cleave: the connection to rank 0 (a)"));
 }
 
 TEST_CASE("a network with 100 ms of delay is slow, and no error", "[tools]") {

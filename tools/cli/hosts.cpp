@@ -7,7 +7,9 @@
 #include <ctime>
 #include <mutex>
 #include <optional>
+#include <thread>
 
+#include <poll.h>
 #include <semaphore.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -30,13 +32,24 @@ namespace {
 
 std::optional<runtime::HostJob> job;
 bool is_rank = false;
-std::atomic<bool> terminated{false};
+std::atomic<bool> terminated{false}, continued{false};
 sem_t end_is_near;  // posted where the run has failed, and where mpirun ends this rank
 
-// By which mpirun ends ranks: once it is interrupted, and when one of them has ended.
-void on_terminate(int) {
-    terminated = true;
-    cancel_token().cancel();
+// mpirun, or its daemon on this host, which started this process: a descriptor of it, or -1.
+int launcher = -1;
+std::atomic<bool> launcher_ended{false};
+
+// mpirun ends ranks once it is interrupted, and when one of them has ended: by SIGCONT, a second
+// later SIGTERM, and SIGKILL, which may come within 20 ms of that (Open MPI 4.1 sleeps in between,
+// and any signal wakes it). Where the launcher has ended the kernel sends SIGHUP.
+void on_end(int signal) {
+    if (signal == SIGCONT) {
+        continued = true;
+    } else {
+        if (signal == SIGHUP) launcher_ended = true;
+        terminated = true;
+        cancel_token().cancel();
+    }
     ::sem_post(&end_is_near);
 }
 
@@ -55,12 +68,10 @@ std::string build_of_this_program() {
     return Digest().add(program.bytes()).hex();
 }
 
-// mpirun, or its daemon on this host, which started this process. It ends all ranks once one has
-// failed; where the network is gone it cannot reach them, and waits for what TCP says of that after
-// a quarter of an hour. So it has 3 s, and is then killed by a process that outlives this one, with
-// the ranks that it started. (Open MPI 4.1.4 crashes at a SIGTERM while it waits so.)
+// The launcher ends all ranks once one has failed; where the network is gone it cannot reach them,
+// and waits for what TCP says of that after a quarter of an hour. So it has 3 s, and is then killed
+// by a process that outlives this one. (Open MPI 4.1.4 crashes at a SIGTERM while it waits so.)
 void kill_launcher_soon() {
-    const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
     if (launcher < 0 || ::fork() != 0) return;
     // Of a process with threads: only calls that signal handlers may make.
     const int kept = ::dup2(launcher, STDIN_FILENO);
@@ -79,15 +90,24 @@ void end_launcher_of_lost_rank() {
     if (job->has_lost_rank()) std::call_once(once, kill_launcher_soon);
 }
 
-// The thread of a rank that says why it ends where the others have not within 2 s, or mpirun gives
-// this rank one second: a kernel on the cores of a host is not interrupted.
+// The thread of a rank that says why it ends where the others have not within 2 s, or mpirun is
+// about to kill this rank: a kernel on the cores of a host is not interrupted. Without a launcher
+// nobody would kill it.
 void watch_end() {
     constexpr time_t kForever = 1 << 30;
-    await_end(kForever);
-    if (terminated) say_failure(why_interrupted());
+    bool at_once = false;
+    do {
+        await_end(kForever);
+        at_once = continued.exchange(false) || terminated;
+        if (at_once && !terminated) job->ask_around();
+    } while (!terminated && job->failure().empty());
+    if (at_once) say_failure(why_interrupted());
     end_launcher_of_lost_rank();
-    if (!terminated) await_end(2);
+    if (!at_once) await_end(2);
     say_failure(why_interrupted());
+    while (!launcher_ended) await_end(kForever);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    ::_exit(1);
 }
 
 }  // namespace
@@ -97,10 +117,13 @@ runtime::HostJob* host_job() {
         is_rank = true;
         runtime::choose_network();
         const cleave_mpi_table& mpi = runtime::open_mpi();
-        // Whoever starts ranks on this host takes them along when it is killed.
+        // No rank outlives its launcher; before it has joined it has nothing to say of that.
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
         ::sem_init(&end_is_near, 0, 0);
-        std::signal(SIGTERM, on_terminate);
+        std::signal(SIGTERM, on_end);
+        std::signal(SIGHUP, on_end);
+        std::signal(SIGCONT, on_end);
         runtime::JobOptions options;
         options.build = build_of_this_program();
         options.cancel = &cancel_token();
@@ -110,6 +133,9 @@ runtime::HostJob* host_job() {
         options.failed = [] { ::sem_post(&end_is_near); };
         job.emplace(mpi, options);
         start_thread(watch_end).detach();
+        if (launcher >= 0) ::prctl(PR_SET_PDEATHSIG, SIGHUP);
+        pollfd ends{launcher, POLLIN, 0};
+        if (::poll(&ends, 1, 0) > 0) std::raise(SIGHUP);  // it had ended before that call
         runtime::demand_all_processes(*job);
         std::string network;
         for (size_t r = 0; r < job->interfaces().size(); ++r)
@@ -170,6 +196,7 @@ std::string why_hosts_failed(bool ask) {
 
 std::string why_interrupted() {
     if (const std::string why = why_hosts_failed(terminated); !why.empty()) return why;
+    if (launcher_ended) return "mpirun, or its daemon on this host, has ended";
     if (terminated)
         return "mpirun ended all ranks: it was interrupted, or one of them has ended, which it "
                "names";

@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kSoon{3};
 
 JobOptions options_of(const std::string& build, std::chrono::milliseconds silent = kNever,
                       CancelToken* cancel = nullptr) {
-    return {build, cancel, std::chrono::milliseconds(5), silent, kNever, kSoon};
+    return {build, cancel, std::chrono::milliseconds(5), silent, kNever, kSoon, kNever};
 }
 
 // Does `work` as every rank of a run, each on a thread; by rank what it threw.
@@ -204,6 +204,38 @@ TEST_CASE("ranks that mpirun ends find out which one of them has died", "[runtim
     for (const size_t r : {0, 2})
         CHECK_THAT(errors[r], Contains("rank 1 (b) has died or cannot be reached") ||
                                   Contains("rank 1 (b) gave no sign of life"));
+}
+
+TEST_CASE("a rank that mpirun is about to end does not wait for one that missed its signs of life",
+          "[runtime]") {
+    FakeMpi mpi({"a", "b"});
+    std::atomic<bool> cut{false};
+    std::string of_rank_1;
+    std::thread other([&] {
+        HostJob job(mpi.table(1), options_of("one"));
+        job.vote("");
+        mpi.cut(1);
+        cut = true;
+        try {
+            job.receive(0, Message::kPass);
+        } catch (const HostError& error) {
+            of_rank_1 = error.what();
+        }
+    });
+    {
+        JobOptions options = options_of("one");
+        options.missed = std::chrono::milliseconds(50);
+        HostJob job(mpi.table(0), options);
+        job.vote("");
+        while (!cut) std::this_thread::yield();
+        std::this_thread::sleep_for(2 * options.missed);
+        job.ask_around();
+        CHECK(job.failure() ==
+              "rank 1 (b) gave no sign of life for 0 s or longer, and mpirun ends this rank");
+        CHECK(job.has_lost_rank());
+    }
+    other.join();
+    CHECK_THAT(of_rank_1, Contains("rank 0 (a) ended"));
 }
 
 TEST_CASE("what a rank tells of itself comes with its signs of life", "[runtime]") {
