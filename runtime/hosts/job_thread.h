@@ -67,6 +67,7 @@ struct HostJob::Impl {
     std::atomic<bool> failed{false};
     std::vector<bool> left, answered;
     std::vector<Clock::time_point> heard;
+    Clock::time_point looked;
     // When all others were asked for a sign of life; `answered` has who gave one, or has left.
     std::optional<Clock::time_point> asked_at;
     bool joined = false, stops = false, ended = false, quits = false;
@@ -84,7 +85,7 @@ struct HostJob::Impl {
     // The job's thread alone.
     std::list<Request> requests;
     std::vector<std::string> counts;  // of the others' progress
-    Clock::time_point spoke, happened, looked;
+    Clock::time_point spoke, happened;
 
     std::string name(int r) const {
         const auto at = static_cast<size_t>(r);
@@ -174,25 +175,16 @@ struct HostJob::Impl {
                 asked.wait_for(lock, until_next_look());
             }
             std::swap(taken, orders);
+            account_for_stop();
             if (stops && taken.empty() && (all_sent() || quits)) return false;
         }
         const Clock::time_point now = Clock::now();
-        account_for_stop(now);
         if (!taken.empty()) happened = now;
         for (Order& order : taken) start(order);
         accept();
         test_all();
         tell(now);
         return true;
-    }
-
-    // While this rank was stopped itself it heard nobody.
-    void account_for_stop(Clock::time_point now) {
-        const Clock::duration since = now - looked;
-        looked = now;
-        if (since < options.silent / 5) return;
-        const Lock lock(mutex);
-        for (Clock::time_point& at : heard) at = std::min(at + since, now);
     }
 
     // With the mutex.
@@ -371,8 +363,18 @@ struct HostJob::Impl {
 
     bool is_under_way() const { return !stops && joined && !ended && !failed; }
 
+    // While this rank was stopped itself, and the job's thread looked at nothing, it heard nobody.
+    void account_for_stop() {
+        const Clock::time_point now = Clock::now();
+        const Clock::duration since = now - looked;
+        looked = now;
+        if (since < options.silent / 5) return;
+        for (Clock::time_point& at : heard) at = std::min(at + since, now);
+    }
+
     void ask_around(const Lock& lock) {
         if (!is_under_way()) return;
+        account_for_stop();  // the signal that ended the stop may be seen here first
         const Clock::time_point now = Clock::now();
         asked_at = now;
         answered = left;
