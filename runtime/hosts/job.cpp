@@ -216,6 +216,11 @@ std::string HostJob::failure() const {
     return impl_->failure;
 }
 
+std::string HostJob::why_cancelled() const {
+    const auto& why = impl_->options.why_cancelled;
+    return why ? why() : "it was interrupted";
+}
+
 bool HostJob::has_lost_rank() const {
     const Lock lock(impl_->mutex);
     return impl_->lost_rank;

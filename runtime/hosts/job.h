@@ -57,6 +57,8 @@ struct JobOptions {
     std::chrono::milliseconds patience{5000};  // of joining, before waits() is called
     // Once, on the thread that makes the job; may be empty.
     std::function<void()> waits = nullptr;
+    // What the others hear where `cancel` ends this rank; empty: that it was interrupted.
+    std::function<std::string()> why_cancelled = nullptr;
     // Once, where the run has failed, on the thread that finds out and has the job's lock: must not
     // wait, or ask the job. May be empty.
     std::function<void()> failed = nullptr;
@@ -124,6 +126,8 @@ public:
     void throw_if_failed() const;
     // Why the run has failed, as this rank knows it; empty: it has not.
     std::string failure() const;
+
+    std::string why_cancelled() const;
 
     // Whether a rank that gave no sign of life is why the run has failed.
     bool has_lost_rank() const;

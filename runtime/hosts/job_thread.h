@@ -65,7 +65,7 @@ struct HostJob::Impl {
     std::map<std::pair<int, Message>, std::deque<std::string>> inbox;
     std::string failure;
     std::atomic<bool> failed{false};
-    std::vector<bool> left, answered;
+    std::vector<bool> left, answered, forgiven;
     std::vector<Clock::time_point> heard;
     Clock::time_point looked;
     // When all others were asked for a sign of life; `answered` has who gave one, or has left.
@@ -154,7 +154,7 @@ struct HostJob::Impl {
         const Lock lock(mutex);
         host = processor;
         left.assign(static_cast<size_t>(size), false);
-        answered = left;
+        answered = forgiven = left;
         unsent.assign(static_cast<size_t>(size), 0);
         heard.assign(static_cast<size_t>(size), Clock::now());
         counts.resize(static_cast<size_t>(size));
@@ -175,7 +175,6 @@ struct HostJob::Impl {
                 asked.wait_for(lock, until_next_look());
             }
             std::swap(taken, orders);
-            account_for_stop();
             if (stops && taken.empty() && (all_sent() || quits)) return false;
         }
         const Clock::time_point now = Clock::now();
@@ -249,6 +248,7 @@ struct HostJob::Impl {
 
     bool still_there(int peer) {
         const Lock lock(mutex);
+        account_for_stop();
         if (Clock::now() - heard[static_cast<size_t>(peer)] < options.silent) return true;
         silence(lock, peer);
         return false;
@@ -299,8 +299,10 @@ struct HostJob::Impl {
     }
 
     void heard_of(const Request& r) {
+        if (r.size < 0) return;
         const Lock lock(mutex);
-        if (r.size >= 0) heard[static_cast<size_t>(r.peer)] = Clock::now();
+        heard[static_cast<size_t>(r.peer)] = Clock::now();
+        forgiven[static_cast<size_t>(r.peer)] = false;
     }
 
     void deliver(Request& r) {
@@ -364,12 +366,16 @@ struct HostJob::Impl {
     bool is_under_way() const { return !stops && joined && !ended && !failed; }
 
     // While this rank was stopped itself, and the job's thread looked at nothing, it heard nobody.
+    // Once between two signs of life: on a host without time for this thread a rank can be lost.
     void account_for_stop() {
         const Clock::time_point now = Clock::now();
         const Clock::duration since = now - looked;
         looked = now;
-        if (since < options.silent / 5) return;
-        for (Clock::time_point& at : heard) at = std::min(at + since, now);
+        if (since < options.silent / 10) return;
+        for (size_t r = 0; r < heard.size(); ++r) {
+            if (!forgiven[r]) heard[r] = std::min(heard[r] + since, now);
+            forgiven[r] = true;
+        }
     }
 
     void ask_around(const Lock& lock) {

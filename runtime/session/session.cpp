@@ -159,10 +159,7 @@ struct Session::Impl {
             return work();
         } catch (const Cancelled&) {  // maybe by mpirun, which gives a rank one second
             job->look_around();
-            job->leave(
-                "it was interrupted, as mpirun does with all ranks once it is interrupted itself "
-                "or one of them has ended",
-                std::chrono::milliseconds(200));
+            job->leave(job->why_cancelled(), std::chrono::milliseconds(200));
             if (const std::string why = job->failure(); !why.empty()) throw HostError(why);
             throw;
         } catch (const std::exception& error) {

@@ -37,20 +37,30 @@ sem_t end_is_near;  // posted where the run has failed, and where mpirun ends th
 
 // mpirun, or its daemon on this host, which started this process: a descriptor of it, or -1.
 int launcher = -1;
+pid_t launcher_id = 0;
 std::atomic<bool> launcher_ended{false};
 
-// mpirun ends ranks once it is interrupted, and when one of them has ended: by SIGCONT, a second
-// later SIGTERM, and SIGKILL, which may come within 20 ms of that (Open MPI 4.1 sleeps in between,
-// and any signal wakes it). Where the launcher has ended the kernel sends SIGHUP.
-void on_end(int signal) {
-    if (signal == SIGCONT) {
-        continued = true;
-    } else {
-        if (signal == SIGHUP) launcher_ended = true;
-        terminated = true;
-        cancel_token().cancel();
-    }
+void end_soon() {
+    terminated = true;
+    cancel_token().cancel();
     ::sem_post(&end_is_near);
+}
+
+// mpirun ends ranks once it is interrupted, and when one of them has ended: by SIGCONT, mostly a
+// second later SIGTERM, and SIGKILL, which may come within 20 ms of that (Open MPI 4.1 sleeps in
+// between, and any signal wakes it).
+void on_signal(int signal, siginfo_t* info, void*) {
+    if (signal == SIGTERM) return end_soon();
+    if (info->si_pid != launcher_id) return;  // a shell, of a job that it had stopped
+    continued = true;
+    ::sem_post(&end_is_near);
+}
+
+void handle(int signal) {
+    struct sigaction action = {};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    ::sigaction(signal, &action, nullptr);
 }
 
 // Until then, or for `seconds`.
@@ -60,6 +70,14 @@ void await_end(time_t seconds) {
     end.tv_sec += seconds;
     while (::sem_clockwait(&end_is_near, CLOCK_MONOTONIC, &end) != 0 && errno == EINTR) {
     }
+}
+
+std::string why_cancelled() {
+    if (launcher_ended) return "mpirun, or its daemon on this host, has ended";
+    if (terminated)
+        return "mpirun ended all ranks: it was interrupted, or one of them has ended, which it "
+               "names";
+    return "it was interrupted";
 }
 
 // Of the same program all ranks have the same.
@@ -91,8 +109,7 @@ void end_launcher_of_lost_rank() {
 }
 
 // The thread of a rank that says why it ends where the others have not within 2 s, or mpirun is
-// about to kill this rank: a kernel on the cores of a host is not interrupted. Without a launcher
-// nobody would kill it.
+// about to kill this rank: a kernel on the cores of a host is not interrupted.
 void watch_end() {
     constexpr time_t kForever = 1 << 30;
     bool at_once = false;
@@ -103,9 +120,19 @@ void watch_end() {
     } while (!terminated && job->failure().empty());
     if (at_once) say_failure(why_interrupted());
     end_launcher_of_lost_rank();
-    if (!at_once) await_end(2);
+    if (at_once) return;
+    await_end(2);
     say_failure(why_interrupted());
-    while (!launcher_ended) await_end(kForever);
+}
+
+// No rank outlives its launcher, which is not there to kill it. It has a second to say so; this
+// thread waits for nothing that another one holds.
+void end_with_launcher() {
+    pollfd ends{launcher, POLLIN, 0};
+    while (::poll(&ends, 1, -1) < 0 && errno == EINTR) {
+    }
+    launcher_ended = true;
+    end_soon();
     std::this_thread::sleep_for(std::chrono::seconds(1));
     ::_exit(1);
 }
@@ -117,25 +144,28 @@ runtime::HostJob* host_job() {
         is_rank = true;
         runtime::choose_network();
         const cleave_mpi_table& mpi = runtime::open_mpi();
-        // No rank outlives its launcher; before it has joined it has nothing to say of that.
+        // Before it has joined it has nothing to say of its launcher's end.
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-        launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
+        launcher_id = ::getppid();
+        launcher = static_cast<int>(::syscall(SYS_pidfd_open, launcher_id, 0));
         ::sem_init(&end_is_near, 0, 0);
-        std::signal(SIGTERM, on_end);
-        std::signal(SIGHUP, on_end);
-        std::signal(SIGCONT, on_end);
+        handle(SIGTERM);
+        handle(SIGCONT);
+        std::signal(SIGPIPE, SIG_IGN);  // where its words go to nobody the others still hear why
         runtime::JobOptions options;
         options.build = build_of_this_program();
         options.cancel = &cancel_token();
         options.waits = [join = options.join.count()] {
             say("waiting for the other processes of this run, {} s at most\n", join);
         };
+        options.why_cancelled = why_cancelled;
         options.failed = [] { ::sem_post(&end_is_near); };
         job.emplace(mpi, options);
         start_thread(watch_end).detach();
-        if (launcher >= 0) ::prctl(PR_SET_PDEATHSIG, SIGHUP);
-        pollfd ends{launcher, POLLIN, 0};
-        if (::poll(&ends, 1, 0) > 0) std::raise(SIGHUP);  // it had ended before that call
+        if (launcher >= 0) {
+            start_thread(end_with_launcher).detach();
+            ::prctl(PR_SET_PDEATHSIG, 0);
+        }
         runtime::demand_all_processes(*job);
         std::string network;
         for (size_t r = 0; r < job->interfaces().size(); ++r)
@@ -196,11 +226,7 @@ std::string why_hosts_failed(bool ask) {
 
 std::string why_interrupted() {
     if (const std::string why = why_hosts_failed(terminated); !why.empty()) return why;
-    if (launcher_ended) return "mpirun, or its daemon on this host, has ended";
-    if (terminated)
-        return "mpirun ended all ranks: it was interrupted, or one of them has ended, which it "
-               "names";
-    return "";
+    return terminated ? why_cancelled() : "";
 }
 
 }  // namespace cleave::tools
