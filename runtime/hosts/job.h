@@ -127,6 +127,7 @@ public:
     // Why the run has failed, as this rank knows it; empty: it has not.
     std::string failure() const;
 
+    // What leave() tells the others where this rank was cancelled (JobOptions::why_cancelled).
     std::string why_cancelled() const;
 
     // Whether a rank that gave no sign of life is why the run has failed.

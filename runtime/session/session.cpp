@@ -157,7 +157,7 @@ struct Session::Impl {
         if (!job) return work();
         try {
             return work();
-        } catch (const Cancelled&) {  // maybe by mpirun, which gives a rank one second
+        } catch (const Cancelled&) {  // maybe by mpirun, which soon kills it
             job->look_around();
             job->leave(job->why_cancelled(), std::chrono::milliseconds(200));
             if (const std::string why = job->failure(); !why.empty()) throw HostError(why);

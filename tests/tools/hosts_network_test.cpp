@@ -123,7 +123,8 @@ TEST_CASE("where the network breaks, both ways or one way, both hosts say so and
     for (const char* where : {"both", "a", "b"}) {
         INFO("cut: " << where);
         const TwoHosts hosts;
-        INFO(ended_by(hosts, where));
+        const std::string said = ended_by(hosts, where);
+        INFO(said);
         CHECK_THAT(read_file(hosts.dir() + "/err.0"),
                    Contains("cleave:") && Contains("rank 1 (b)"));
         CHECK_THAT(read_file(hosts.dir() + "/err.1"),
@@ -134,7 +135,8 @@ TEST_CASE("where the network breaks, both ways or one way, both hosts say so and
 TEST_CASE("where mpirun's daemon on a host dies, ranks on all hosts say why they end", "[tools]") {
     if (const std::string why = TwoHosts::absent(); !why.empty()) CLEAVE_SKIP(why);
     const TwoHosts hosts;
-    INFO(ended_by(hosts, "daemon"));
+    const std::string said = ended_by(hosts, "daemon");
+    INFO(said);
     // As mpirun ends rank 0, or as rank 1 is gone, whichever it hears of first.
     CHECK_THAT(read_file(hosts.dir() + "/err.0"),
                Contains("cleave: mpirun") || Contains("cleave: rank 1 (b)") ||
