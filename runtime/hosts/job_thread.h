@@ -385,7 +385,7 @@ struct HostJob::Impl {
         asked_at = now;
         answered = left;
         answered[static_cast<size_t>(rank)] = true;
-        std::vector<bool> there = answered;
+        std::vector<bool> there(answered.size());
         for (size_t r = 0; r < there.size(); ++r)
             there[r] = answered[r] || now - heard[r] <= options.missed;
         if (std::ranges::count(there, false) > 0)
