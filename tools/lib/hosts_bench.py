@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from functools import partial
 
 from hosts_faults import show_faults
 
@@ -44,8 +45,8 @@ class Hosts:
         subprocess.run([SCRIPT, *words], check=True, stdin=subprocess.DEVNULL)
 
     def json(self, *words):
-        """What the program prints as JSON, a rank on each host."""
-        mine = 'exec taskset -c "$OMPI_COMM_WORLD_RANK" "$@"'
+        """What the program prints as JSON, a rank on each host, which has a core and what was measured of it."""
+        mine = 'XDG_CONFIG_HOME+=/$OMPI_COMM_WORLD_RANK exec taskset -c "$OMPI_COMM_WORLD_RANK" "$@"'
         run = [SCRIPT, "mpirun", self.folder.name, "-np", "2", "--host", "a,b", "bash", "-c", mine, "rank", *words]
         done = subprocess.run(run, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode != 0:
@@ -63,9 +64,6 @@ def decode(json_of, cleave, model, plan_words, plan, tokens):
 
 def show(name, split, pairs):
     """A row: the middle of each column, and the ratios' range."""
-    if not pairs:
-        print(f"{name:>13}   {split:5} the host's speed changed in every round", flush=True)
-        return
     ratios = [predicted / measured for predicted, measured in pairs]
     predicted, measured = (statistics.median(column) for column in zip(*pairs))
     print(f"{name:>13}   {split:5} {predicted:12.2f} {measured:12.2f} {statistics.median(ratios):10.2f}"
@@ -77,10 +75,10 @@ def main():
     parser.add_argument("cleave")
     parser.add_argument("relay")
     parser.add_argument("--shape", default="llama-110m")
-    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--rows", default="tokens,groups", help="of tokens, groups and faults")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=6)
     flags = parser.parse_args()
     if why := subprocess.run([SCRIPT, "can"], capture_output=True, text=True).stdout:
         sys.exit(f"tools/bench hosts: {why.strip()}")
@@ -90,20 +88,22 @@ def main():
     if "tokens" not in flags.rows and "groups" not in flags.rows:
         return
     with tempfile.TemporaryDirectory() as folder:
-        def measure(cores):
-            """Measures one core, which is what a rank has, while so many read, as both share one memory. Out: the
-            predicted ms per token on one host, to see whether the machine's speed changed."""
-            os.environ["XDG_CONFIG_HOME"] = os.path.join(folder, str(cores))
-            mine = [subprocess.Popen(["taskset", "-c", str(core), flags.cleave, "devices", "--measure"],
-                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                     env={**os.environ, "XDG_CONFIG_HOME": os.path.join(folder, f"{cores}.{core}")}
-                                     if core else None) for core in range(cores)]
-            if any([process.wait() for process in mine]):
-                sys.exit("cleave devices --measure failed")
-            return alone(flags.cleave, "plan", model, *on_one, "--json")["predicted"]["decode_ms_per_token"]
+        def measure(together):
+            """Measures the core of each rank, both at once where they compute at once, as they share one memory, else
+            one after the other. What plans from now on are predicted by."""
+            os.environ["XDG_CONFIG_HOME"] = os.path.join(folder, str(together))
+            for cores in ((0, 1),) if together else ((0,), (1,)):
+                measured = [on_core(subprocess.Popen, core, flags.cleave, "devices", "--measure",
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for core in cores]
+                if any([process.wait() for process in measured]):
+                    sys.exit("cleave devices --measure failed")
 
-        def alone(*words):
-            return json.loads(subprocess.run(["taskset", "-c", "0", *words], check=True, capture_output=True).stdout)
+        def on_core(call, core, *words, **keywords):
+            environment = {**os.environ, "XDG_CONFIG_HOME": os.path.join(os.environ["XDG_CONFIG_HOME"], str(core))}
+            return call(["taskset", "-c", str(core), *words], env=environment, **keywords)
+
+        def on_one_host(core, *words):
+            return json.loads(on_core(subprocess.run, core, *words, check=True, capture_output=True).stdout)
 
         subprocess.run([flags.cleave, "model", flags.shape, "--weights", "random", "-o", folder], check=True,
                        stdout=subprocess.DEVNULL)
@@ -112,31 +112,30 @@ def main():
         short = ["--context", "256", "--prompt-tokens", "8"]
         plan = os.path.join(folder, "two.plan")
         on_one = ["--devices", "host[0]", *short]
-        if "tokens" in flags.rows:
-            print(f"{flags.shape}, two ranks of one core, 1 Gb/s; of rounds in which the host's own speed stayed within 5 %")
-            print("delay one way   split predicted ms  measured ms  predicted / measured, all rounds", flush=True)
         # One host says what of an error is the kernels'. One sequence keeps one stage busy at a
-        # time, and all shards.
-        for split, cores in (("none", 1), ("pp 2", 1), ("tp 2", 2)) if "tokens" in flags.rows else ():
-            speed = measure(cores)
-            for delay in (0, 200, 2000, 10000) if split != "none" else (None,):
-                pairs = []
-                for _ in range(3 * flags.rounds):
-                    if len(pairs) == flags.rounds:
-                        break
-                    if delay is None:
-                        pair = decode(alone, flags.cleave, model, on_one, plan, flags.tokens)
-                    else:
-                        with Hosts(flags.relay, delay, "1gbit") as hosts:
-                            pair = decode(hosts.json, flags.cleave, model,
-                                          [*devices, *f"--{split}".split(), *short], plan, flags.tokens)
-                    before, speed = speed, measure(cores)
-                    if abs(speed / before - 1) <= 0.05:
-                        pairs.append(pair)
-                show("one host" if delay is None else f"{delay / 1000:.1f} ms", split, pairs)
+        # time, and all shards. Each round has every row, as a machine's speed may change from one
+        # minute to the next.
+        rows = [(None, None), *((split, delay) for split in ("pp 2", "tp 2") for delay in (0, 200, 2000, 10000))]
+        pairs = {row: [] for row in rows}
+        for _ in range(flags.rounds if "tokens" in flags.rows else 0):
+            for split, delay in rows:
+                if split is None or (split == "tp 2" and delay == 0):
+                    measure(together=split is not None)
+                if split is None:
+                    pair = decode(partial(on_one_host, 0), flags.cleave, model, on_one, plan, flags.tokens)
+                else:
+                    with Hosts(flags.relay, delay, "1gbit") as hosts:
+                        pair = decode(hosts.json, flags.cleave, model, [*devices, *f"--{split}".split(), *short], plan,
+                                      flags.tokens)
+                pairs[split, delay].append(pair)
+        if "tokens" in flags.rows:
+            print(f"{flags.shape}, two ranks of one core, 1 Gb/s, {flags.rounds} rounds")
+            print("delay one way   split predicted ms  measured ms  predicted / measured, all rounds")
+            for split, delay in rows:
+                show(f"{delay / 1000:.1f} ms" if split else "one host", split or "none", pairs[split, delay])
         if "groups" not in flags.rows:
             return
-        measure(2)
+        measure(True)
         speeds = {}
         for delay in (0, 10000):
             with Hosts(flags.relay, delay, "1gbit") as hosts:

@@ -137,17 +137,19 @@ CLEAVE_INLINE Vec of_groups(QuantizedRows<Q> w, i64 row, i64 group) {
 
 // ---- The products of codes
 
-// acc += the kGroups groups of R rows from `group` on times T tokens.
+// acc += the kGroups groups from `group` on of R rows, `apart` rows from one another, times T
+// tokens.
 template <i64 kGroups, i64 R, i64 T, class Q>
-CLEAVE_INLINE void add_step(QuantizedRows<Q> w, i64 group, const Int8Step* x, i64 x_stride,
-                            Vec (&acc)[R][T]) {
+CLEAVE_INLINE void add_step(QuantizedRows<Q> w, i64 apart, i64 group, const Int8Step* x,
+                            i64 x_stride, Vec (&acc)[R][T]) {
     UintN<kLanes> codes[R][2];
     Vec scales[R], zeros[R];
 #pragma clang loop unroll(full)
     for (i64 r = 0; r < R; ++r) {
-        read_step<Q, kGroups>(w.codes + r * Q::kRowBytes + group * Q::kGroupBytes, codes[r]);
-        scales[r] = of_groups<false, kGroups>(w, r, group);
-        if constexpr (!Q::kSameZero) zeros[r] = of_groups<true, kGroups>(w, r, group);
+        const i64 row = r * apart;
+        read_step<Q, kGroups>(w.codes + row * Q::kRowBytes + group * Q::kGroupBytes, codes[r]);
+        scales[r] = of_groups<false, kGroups>(w, row, group);
+        if constexpr (!Q::kSameZero) zeros[r] = of_groups<true, kGroups>(w, row, group);
     }
 #pragma clang loop unroll(full)
     for (i64 t = 0; t < T; ++t) {
@@ -168,15 +170,11 @@ CLEAVE_INLINE void add_step(QuantizedRows<Q> w, i64 group, const Int8Step* x, i6
     }
 }
 
-// Bytes from what is read to what is asked for into the second-level cache: whole tiles of so many,
-// 8 KB at least. Past the end of the weights this asks for nothing that exists, which is harmless.
-constexpr i64 ahead(i64 tile) { return tile <= (256 << 10) ? round_up(8192, tile) : 4096; }
-
 template <i64 K, i64 R, i64 T, class Q>
-CLEAVE_INLINE void dot_tile(QuantizedRows<Q> w, const Int8Step* x, i64 x_stride, float, float* c,
-                            i64 c_stride) {
+CLEAVE_INLINE void dot_tile(QuantizedRows<Q> w, const TileRows& rows, const Int8Step* x,
+                            i64 x_stride, float, float* c, i64 c_stride) {
     constexpr i64 kGroups = ceil_div(K, kGroup), kWhole = kGroups / kStepGroups;
-    constexpr i64 kAhead = ahead(R * Q::kRowBytes);
+    const i64 ahead = R * Q::kRowBytes <= kMostTileBytes ? rows.ahead * Q::kRowBytes : kBytesAhead;
     constexpr i64 kStepBytes = kStepGroups * Q::kGroupBytes;
     Vec acc[R][T];
 #pragma clang loop unroll(full)
@@ -187,13 +185,16 @@ CLEAVE_INLINE void dot_tile(QuantizedRows<Q> w, const Int8Step* x, i64 x_stride,
         for (i64 r = 0; r < R; ++r)
 #pragma clang loop unroll(full)
             for (i64 at = 0; at < kStepBytes; at += 64)
-                __builtin_prefetch(w.codes + r * Q::kRowBytes + s * kStepBytes + at + kAhead, 0, 2);
-        add_step<kStepGroups>(w, s * kStepGroups, x + s, x_stride, acc);
+                __builtin_prefetch(
+                    w.codes + r * rows.apart * Q::kRowBytes + s * kStepBytes + at + ahead, 0, 2);
+        add_step<kStepGroups>(w, rows.apart, s * kStepGroups, x + s, x_stride, acc);
     }
     if constexpr (kGroups % kStepGroups > 0)
-        add_step<kGroups % kStepGroups>(w, kWhole * kStepGroups, x + kWhole, x_stride, acc);
+        add_step<kGroups % kStepGroups>(w, rows.apart, kWhole * kStepGroups, x + kWhole, x_stride,
+                                        acc);
 #pragma clang loop unroll(full)
-    for (i64 i = 0; i < R * T; ++i) c[i % T * c_stride + i / T] = sum(acc[i / T][i % T]);
+    for (i64 i = 0; i < R * T; ++i)
+        c[i % T * c_stride + i / T * rows.apart] = sum(acc[i / T][i % T]);
 }
 
 // ---- The products of bf16
@@ -207,10 +208,10 @@ struct Bf16Tokens {
 };
 
 template <i64 K, i64 R, i64 T>
-CLEAVE_INLINE void dot_tile(const bf16* w, const u32* x, i64 x_stride, float, float* c,
-                            i64 c_stride) {
+CLEAVE_INLINE void dot_tile(const bf16* w, const TileRows& rows, const u32* x, i64 x_stride, float,
+                            float* c, i64 c_stride) {
     constexpr i64 kStep = 2 * kLanes, kWhole = K / kStep * kStep, kRest = K - kWhole;
-    constexpr i64 kAhead = ahead(R * K * 2) / 2;
+    const i64 ahead = R * K * 2 <= kMostTileBytes ? rows.ahead * K : kBytesAhead / 2;
     Vec acc[R][T];
 #pragma clang loop unroll(full)
     for (i64 i = 0; i < R * T; ++i) acc[i / T][i % T] = 0.0f;
@@ -218,9 +219,10 @@ CLEAVE_INLINE void dot_tile(const bf16* w, const u32* x, i64 x_stride, float, fl
         UintN<kLanes> ws[R];
 #pragma clang loop unroll(full)
         for (i64 r = 0; r < R; ++r) {
-            __builtin_prefetch(w + r * K + k + kAhead, 0, 2);
+            const bf16* from = w + r * rows.apart * K + k;
+            __builtin_prefetch(from + ahead, 0, 2);
             ws[r] = 0u;
-            __builtin_memcpy(&ws[r], w + r * K + k, count * 2);
+            __builtin_memcpy(&ws[r], from, count * 2);
         }
 #pragma clang loop unroll(full)
         for (i64 t = 0; t < T; ++t) {
@@ -234,7 +236,8 @@ CLEAVE_INLINE void dot_tile(const bf16* w, const u32* x, i64 x_stride, float, fl
     for (i64 k = 0; k < kWhole; k += kStep) step(k, kStep);
     if constexpr (kRest > 0) step(kWhole, kRest);
 #pragma clang loop unroll(full)
-    for (i64 i = 0; i < R * T; ++i) c[i % T * c_stride + i / T] = sum(acc[i / T][i % T]);
+    for (i64 i = 0; i < R * T; ++i)
+        c[i % T * c_stride + i / T * rows.apart] = sum(acc[i / T][i % T]);
 }
 
 }  // namespace cleave
