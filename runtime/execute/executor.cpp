@@ -50,12 +50,15 @@ struct Executor::Impl {
         if (!ranks) return;
         control.watch(ranks->job->progress_of_others());
         ranks->job->count_progress(&control.own_progress());
-        ranks->job->watch_passes(&control.in_pass());
+        const auto here =
+            std::ranges::count_if(devices, [](const auto& d) { return d != nullptr; });
+        ranks->job->watch_passes(&control.in_pass(), static_cast<int>(here));
+        control.at_pass_end([job = ranks->job] { job->pass_ended(); });
     }
     ~Impl() {
         if (!ranks) return;
         ranks->job->count_progress(nullptr);
-        ranks->job->watch_passes(nullptr);
+        ranks->job->watch_passes(nullptr, 0);
     }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;

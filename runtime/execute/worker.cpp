@@ -54,7 +54,7 @@ StreamPasses* Worker::captures_with_peers() {
 }
 
 void Worker::run(Pass& pass, PassRing& ring) {
-    const Counted in_pass(control_.in_pass());
+    const InPass in_pass(control_);
     try {
         const bool gives = id_ == plan_.output_device;
         if (pass.is_meeting) {

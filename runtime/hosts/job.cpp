@@ -186,9 +186,15 @@ void HostJob::count_progress(const std::atomic<uint64_t>* count) {
     impl_->progress = count;
 }
 
-void HostJob::watch_passes(const std::atomic<int>* in_pass) {
+void HostJob::watch_passes(const std::atomic<int>* in_pass, int devices) {
     const Lock lock(impl_->mutex);
     impl_->in_pass = in_pass;
+    impl_->devices = devices;
+}
+
+void HostJob::pass_ended() {
+    const Lock lock(impl_->mutex);
+    if (impl_->looks_rarely) impl_->asked.notify_one();
 }
 
 void HostJob::tell_status(std::function<std::string()> status) {

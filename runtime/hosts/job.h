@@ -111,9 +111,12 @@ public:
 
     // The count that tells the others that this rank is not stuck; null: none any more.
     void count_progress(const std::atomic<uint64_t>* count);
-    // The count of devices here that are in a pass: looks at MPI are rare while there are some and
-    // none waits for a payload. Null: none any more.
-    void watch_passes(const std::atomic<int>* in_pass);
+    // How many of the `devices` here are in a pass: looks at MPI are rare while some are and none
+    // waits for a payload, and rarest while all are, as none could begin another. Null: none any
+    // more.
+    void watch_passes(const std::atomic<int>* in_pass, int devices);
+    // That count has fallen.
+    void pass_ended();
     // What the others get to know of this rank with its next sign of life, asked for then, by the
     // job's thread; must not wait. Null: nothing any more.
     void tell_status(std::function<std::string()> status);

@@ -26,9 +26,10 @@ using Lock = std::unique_lock<std::mutex>;
 inline constexpr int kMessages = 1, kFirstChannel = 16;
 
 // Between two looks at MPI: kLongest while devices compute and no payload is under way, as a look
-// costs a core some 20 microseconds (Open MPI 4.1, TCP); else a share of the time since something
-// last happened, so that a wait is longer by that share at most.
-inline constexpr std::chrono::microseconds kShortest{20}, kLongest{1000};
+// costs a core some 20 microseconds (Open MPI 4.1, TCP); kAllCompute while no device could begin a
+// pass; else a share of the time since something last happened, so that a wait is longer by that
+// share at most.
+inline constexpr std::chrono::microseconds kShortest{20}, kLongest{1000}, kAllCompute{10000};
 inline constexpr int kShare = 256;
 
 struct HostJob::Impl {
@@ -77,6 +78,8 @@ struct HostJob::Impl {
     bool lost_rank = false;
     const std::atomic<uint64_t>* progress = nullptr;
     const std::atomic<int>* in_pass = nullptr;
+    int devices = 0;            // that may be
+    bool looks_rarely = false;  // at MPI, until a pass ends
     std::function<std::string()> status;
     std::map<int, std::string> statuses;
     std::vector<std::string> interfaces;
@@ -172,7 +175,10 @@ struct HostJob::Impl {
         {
             Lock lock(mutex);
             if (orders.empty() && !stops) {
-                asked.wait_for(lock, until_next_look());
+                const Clock::duration wait = until_next_look();
+                looks_rarely = wait == kAllCompute;
+                asked.wait_for(lock, wait);
+                looks_rarely = false;
             }
             std::swap(taken, orders);
             if (stops && taken.empty() && (all_sent() || quits)) return false;
@@ -189,7 +195,8 @@ struct HostJob::Impl {
     // With the mutex.
     Clock::duration until_next_look() const {
         const bool none = std::ranges::all_of(requests, &Request::is_message);
-        if (none && in_pass && *in_pass > 0) return kLongest;
+        if (const int busy = none && in_pass ? in_pass->load() : 0)
+            return busy == devices ? kAllCompute : kLongest;
         return std::clamp<Clock::duration>((Clock::now() - happened) / kShare, kShortest, kLongest);
     }
 
