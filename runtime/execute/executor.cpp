@@ -50,9 +50,11 @@ struct Executor::Impl {
         if (!ranks) return;
         control.watch(ranks->job->progress_of_others());
         ranks->job->count_progress(&control.own_progress());
-        const auto here =
-            std::ranges::count_if(devices, [](const auto& d) { return d != nullptr; });
-        ranks->job->watch_passes(&control.in_pass(), static_cast<int>(here));
+        // A card takes nothing from a thread that looks for its next pass.
+        int hosts = 0, cards = 0;
+        for (const std::unique_ptr<Device>& device : devices)
+            if (device) ++(device->stream() ? cards : hosts);
+        ranks->job->watch_passes(&control.in_pass(), cards > 0 ? 0 : hosts);
         control.at_pass_end([job = ranks->job] { job->pass_ended(); });
     }
     ~Impl() {

@@ -114,7 +114,12 @@ std::string HostJob::receive(int from, Message kind, const std::function<bool()>
         if (job.left[static_cast<size_t>(from)])
             throw HostError(fmt::format("{} has left the run", job.name(from)));
         if (give_up && give_up()) return "";
+        // Rank 0 goes on by what it waits for; what others hear from it can wait for their pass.
+        const bool goes_on = from != 0;
+        if (goes_on && job.looks_rarely) job.asked.notify_one();
+        job.awaited += goes_on;
         job.changed.wait_for(lock, std::chrono::milliseconds(50));
+        job.awaited -= goes_on;
     }
 }
 

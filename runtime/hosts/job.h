@@ -112,8 +112,8 @@ public:
     // The count that tells the others that this rank is not stuck; null: none any more.
     void count_progress(const std::atomic<uint64_t>* count);
     // How many of the `devices` here are in a pass: looks at MPI are rare while some are and none
-    // waits for a payload, and rarest while all are, as none could begin another. Null: none any
-    // more.
+    // waits for a payload, and rarest while all are, nothing is being sent and rank 0 waits for no
+    // message. No devices: never rarest. Null: none any more.
     void watch_passes(const std::atomic<int>* in_pass, int devices);
     // That count has fallen.
     void pass_ended();

@@ -26,9 +26,9 @@ using Lock = std::unique_lock<std::mutex>;
 inline constexpr int kMessages = 1, kFirstChannel = 16;
 
 // Between two looks at MPI: kLongest while devices compute and no payload is under way, as a look
-// costs a core some 20 microseconds (Open MPI 4.1, TCP); kAllCompute while no device could begin a
-// pass; else a share of the time since something last happened, so that a wait is longer by that
-// share at most.
+// costs a core some 20 microseconds (Open MPI 4.1, TCP); kAllCompute while all of them do, nothing
+// is under way and rank 0 waits for nothing; else a share of the time since something last
+// happened, so that a wait is longer by that share at most.
 inline constexpr std::chrono::microseconds kShortest{20}, kLongest{1000}, kAllCompute{10000};
 inline constexpr int kShare = 256;
 
@@ -78,7 +78,8 @@ struct HostJob::Impl {
     bool lost_rank = false;
     const std::atomic<uint64_t>* progress = nullptr;
     const std::atomic<int>* in_pass = nullptr;
-    int devices = 0;            // that may be
+    int devices = 0;            // that may be in a pass
+    int awaited = 0;            // messages of other ranks that rank 0 waits for
     bool looks_rarely = false;  // at MPI, until a pass ends
     std::function<std::string()> status;
     std::map<int, std::string> statuses;
@@ -196,7 +197,7 @@ struct HostJob::Impl {
     Clock::duration until_next_look() const {
         const bool none = std::ranges::all_of(requests, &Request::is_message);
         if (const int busy = none && in_pass ? in_pass->load() : 0)
-            return busy == devices ? kAllCompute : kLongest;
+            return busy == devices && requests.empty() && awaited == 0 ? kAllCompute : kLongest;
         return std::clamp<Clock::duration>((Clock::now() - happened) / kShare, kShortest, kLongest);
     }
 

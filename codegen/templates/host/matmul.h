@@ -406,7 +406,7 @@ void dot_block(Weights w, i64 rows, const Tokens& block, float* c, i64 c_stride)
 
 // ---- Many tokens
 
-// Short rows defeat the hardware's prefetcher, as in dot_tile: those of the next tile are read from
+// Short rows defeat the hardware's prefetcher, as in dot_rows: those of the next tile are read from
 // memory while this one multiplies, where they are this many bytes at most.
 inline constexpr i64 kNextTile = 256 << 10;
 
