@@ -15,7 +15,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from functools import partial
 
 from hosts_faults import show_faults
 
@@ -102,8 +101,8 @@ def main():
             environment = {**os.environ, "XDG_CONFIG_HOME": os.path.join(os.environ["XDG_CONFIG_HOME"], str(core))}
             return call(["taskset", "-c", str(core), *words], env=environment, **keywords)
 
-        def on_one_host(core, *words):
-            return json.loads(on_core(subprocess.run, core, *words, check=True, capture_output=True).stdout)
+        def on_one_host(*words):
+            return json.loads(on_core(subprocess.run, 0, *words, check=True, capture_output=True).stdout)
 
         subprocess.run([flags.cleave, "model", flags.shape, "--weights", "random", "-o", folder], check=True,
                        stdout=subprocess.DEVNULL)
@@ -122,7 +121,7 @@ def main():
                 if split is None or (split == "tp 2" and delay == 0):
                     measure(together=split is not None)
                 if split is None:
-                    pair = decode(partial(on_one_host, 0), flags.cleave, model, on_one, plan, flags.tokens)
+                    pair = decode(on_one_host, flags.cleave, model, on_one, plan, flags.tokens)
                 else:
                     with Hosts(flags.relay, delay, "1gbit") as hosts:
                         pair = decode(hosts.json, flags.cleave, model, [*devices, *f"--{split}".split(), *short], plan,
