@@ -6,8 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
-#include <utility>
 
 #include "runtime/base/cancel.h"
 
@@ -50,15 +48,11 @@ public:
     // Steps of other processes count, too. Before any thread asks.
     void watch(const std::atomic<uint64_t>& others) { others_ = &others; }
     // Workers that are in a pass.
-    const std::atomic<int>& in_pass() const { return in_pass_; }
-    // Called when a worker leaves a pass, by that worker; must not throw. Before any thread runs.
-    void at_pass_end(std::function<void()> call) { at_pass_end_ = std::move(call); }
+    std::atomic<int>& in_pass() { return in_pass_; }
     int watchdog_seconds() const { return watchdog_seconds_; }
     bool may_spin() const { return may_spin_; }
 
 private:
-    friend class InPass;
-
     int watchdog_seconds_;
     bool may_spin_;
     const CancelToken* cancel_;
@@ -66,22 +60,6 @@ private:
     std::atomic<bool> stopped_{false};
     std::atomic<uint64_t> progress_{0};
     std::atomic<int> in_pass_{0};
-    std::function<void()> at_pass_end_;
-};
-
-// A worker is in a pass while this lives.
-class InPass {
-public:
-    explicit InPass(RunControl& control) : control_(control) { ++control_.in_pass_; }
-    ~InPass() {
-        --control_.in_pass_;
-        if (control_.at_pass_end_) control_.at_pass_end_();
-    }
-    InPass(const InPass&) = delete;
-    InPass& operator=(const InPass&) = delete;
-
-private:
-    RunControl& control_;
 };
 
 }  // namespace cleave::runtime

@@ -55,7 +55,6 @@ struct Executor::Impl {
         for (const std::unique_ptr<Device>& device : devices)
             if (device) ++(device->stream() ? cards : hosts);
         ranks->job->watch_passes(&control.in_pass(), cards > 0 ? 0 : hosts);
-        control.at_pass_end([job = ranks->job] { job->pass_ended(); });
     }
     ~Impl() {
         if (!ranks) return;
@@ -165,6 +164,7 @@ struct Executor::Impl {
         Worker& worker = *here[member];
         try {
             worker.run(pass, ring);
+            if (ranks) ranks->job->pass_ended();
             if (on_result && worker.id() == plan.output_device && !pass.is_meeting)
                 on_result(pass.result);
             return true;

@@ -54,7 +54,7 @@ StreamPasses* Worker::captures_with_peers() {
 }
 
 void Worker::run(Pass& pass, PassRing& ring) {
-    const InPass in_pass(control_);
+    const Counted in_pass(control_.in_pass());
     try {
         const bool gives = id_ == plan_.output_device;
         if (pass.is_meeting) {

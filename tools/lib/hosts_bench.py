@@ -114,27 +114,29 @@ def main():
         # One host says what of an error is the kernels'. One sequence keeps one stage busy at a
         # time, and all shards. Each round has every row, as a machine's speed may change from one
         # minute to the next.
-        rows = [(None, None), *((split, delay) for split in ("pp 2", "tp 2") for delay in (0, 200, 2000, 10000))]
-        pairs = {row: [] for row in rows}
+        delays = (0, 200, 2000, 10000)
+        in_turn = [(None, None), *(("pp 2", delay) for delay in delays)]
+        at_once = [("tp 2", delay) for delay in delays]
+        pairs = {row: [] for row in in_turn + at_once}
         for _ in range(flags.rounds if "tokens" in flags.rows else 0):
-            for split, delay in rows:
-                if split is None or (split == "tp 2" and delay == 0):
-                    measure(together=split is not None)
-                if split is None:
-                    pair = decode(on_one_host, flags.cleave, model, on_one, plan, flags.tokens)
-                else:
-                    with Hosts(flags.relay, delay, "1gbit") as hosts:
-                        pair = decode(hosts.json, flags.cleave, model, [*devices, *f"--{split}".split(), *short], plan,
-                                      flags.tokens)
-                pairs[split, delay].append(pair)
+            for together, rows in ((False, in_turn), (True, at_once)):
+                measure(together)
+                for split, delay in rows:
+                    if split is None:
+                        pair = decode(on_one_host, flags.cleave, model, on_one, plan, flags.tokens)
+                    else:
+                        with Hosts(flags.relay, delay, "1gbit") as hosts:
+                            pair = decode(hosts.json, flags.cleave, model,
+                                          [*devices, *f"--{split}".split(), *short], plan, flags.tokens)
+                    pairs[split, delay].append(pair)
         if "tokens" in flags.rows:
             print(f"{flags.shape}, two ranks of one core, 1 Gb/s, {flags.rounds} rounds")
             print("delay one way   split predicted ms  measured ms  predicted / measured, all rounds")
-            for split, delay in rows:
-                show(f"{delay / 1000:.1f} ms" if split else "one host", split or "none", pairs[split, delay])
+            for (split, delay), of_row in pairs.items():
+                show(f"{delay / 1000:.1f} ms" if split else "one host", split or "none", of_row)
         if "groups" not in flags.rows:
             return
-        measure(True)
+        measure(together=True)
         speeds = {}
         for delay in (0, 10000):
             with Hosts(flags.relay, delay, "1gbit") as hosts:
