@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,17 @@ namespace cleave::planner {
 
 namespace {
 
-constexpr double kWorth = 1.05;           // more groups cost hand-overs, too
-constexpr int64_t kMostBetweenHosts = 8;  // passes in flight (runtime/execute/pass.h)
+constexpr double kWorth = 1.05;  // more groups cost hand-overs, too
+
+// Whether a pass goes from one host to another when the plan runs.
+bool runs_on_several_hosts(const Plan& plan) {
+    std::set<std::string> hosts;
+    for (const Stage& stage : plan.stages)
+        for (const DeviceId id : stage.devices)
+            if (const DeviceInfo& device = plan.machine.device(id); device.kind != DeviceKind::kSim)
+                hosts.insert(device.host);
+    return hosts.size() > 1;
+}
 
 }  // namespace
 
@@ -37,11 +47,8 @@ PassTime pass_time_of(const Plan& plan, const PhaseTimes& times,
 
 int64_t most_groups(const Plan& plan) {
     const auto stages = static_cast<int64_t>(plan.stages.size());
-    const std::vector<DeviceInfo>& devices = plan.machine.devices;
-    const bool several = std::any_of(devices.begin(), devices.end(), [&](const DeviceInfo& d) {
-        return d.host != devices.front().host && d.kind != DeviceKind::kSim;
-    });
-    return several && stages > 1 ? std::max(stages, kMostBetweenHosts) : stages;
+    return stages > 1 && runs_on_several_hosts(plan) ? std::max(stages, kMostPassesBetweenHosts)
+                                                     : stages;
 }
 
 int64_t round_ns(int64_t live, int64_t groups, const std::function<PassTime(int64_t)>& pass_time) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 
 #include "planner/verify/report.h"
 #include "planner/verify/verify.h"
@@ -30,6 +31,21 @@ int64_t contexts_in_memory(const Plan& plan) {
     return std::max<int64_t>(0, fewest);
 }
 
+// One a stage; some more on their way where stages are on several hosts that run; one alone where a
+// device comes back.
+int64_t groups_at_once(const Plan& plan) {
+    std::set<DeviceId> seen;
+    std::set<std::string> hosts;
+    for (const Stage& stage : plan.stages)
+        for (DeviceId d : stage.devices) {
+            if (!seen.insert(d).second) return 1;
+            if (plan.machine.device(d).kind != DeviceKind::kSim)
+                hosts.insert(plan.machine.device(d).host);
+        }
+    const auto stages = static_cast<int64_t>(plan.stages.size());
+    return stages > 1 && hosts.size() > 1 ? std::max(stages, kMostPassesBetweenHosts) : stages;
+}
+
 void check_users(const Plan& plan, Report& report) {
     const Serving& s = plan.prediction.serving;
     const int64_t held = contexts_in_memory(plan);
@@ -44,14 +60,9 @@ void check_users(const Plan& plan, Report& report) {
         report.add("serving-limits",
                    "a first token after {} ns and further ones after {}: the limits are {} and {}",
                    s.ttft_ns, s.tpot_ns, o.max_ttft_ns, o.max_tpot_ns);
-    bool returns = false;
-    std::set<DeviceId> seen;
-    for (const Stage& stage : plan.stages)
-        for (DeviceId d : stage.devices) returns |= !seen.insert(d).second;
-    const int64_t most = returns ? 1 : static_cast<int64_t>(plan.stages.size());
-    if (s.groups < 1 || s.groups > std::min(most, plan.workload.batch))
-        report.add("serving-groups",
-                   "{} groups of {} sequences in flight over stages that work on {} at once",
+    if (const int64_t most = groups_at_once(plan);
+        s.groups < 1 || s.groups > std::min(most, plan.workload.batch))
+        report.add("serving-groups", "{} groups of {} sequences in flight, and {} at most may be",
                    s.groups, plan.workload.batch, most);
     // In one group every step of a device is once in a round.
     std::map<DeviceId, int64_t> work;

@@ -428,6 +428,7 @@ EngineStatistics Engine::statistics() const {
 }
 
 int64_t default_groups(const planner::Plan& plan, int64_t threads) {
+    static_assert(kMostPassesInFlight == planner::kMostPassesBetweenHosts);
     const int64_t cores = available_cores();
     return std::min(
         kMostPassesInFlight,

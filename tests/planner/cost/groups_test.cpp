@@ -9,6 +9,7 @@
 #include "planner/cost/simulate.h"
 #include "planner/machine/build_machine.h"
 #include "planner/planner.h"
+#include "planner/verify/verify.h"
 
 #include "tests/support/test.h"
 
@@ -58,12 +59,13 @@ Machine two_hosts(int64_t latency_ns) {
     return machine;
 }
 
-Plan plan_of(const Machine& machine, int tp, int pp) {
+Plan plan_of(const Machine& machine, int tp, int pp, Objective objective = Objective::kLatency) {
     Workload workload;
     workload.batch = 64;
     workload.context = 128;
     workload.prompt_tokens = 64;
     PlanOptions options;
+    options.objective = objective;
     options.tensor_parallel = tp;
     options.pipeline_stages = pp;
     return make_plan(models::build_llama_graph(*models::find_shape("llama-110m"), DType::kF32),
@@ -142,6 +144,15 @@ TEST_CASE(
               Approx(0).margin(1e-3));
     CHECK(groups_in_flight(near, 64, 1, 1) <= 2);
     CHECK(groups_in_flight(far, 64, 1, 1) > 2);
+    // A plan for many users counts them, too, and is sound.
+    const Plan many = plan_of(two_hosts(kWay), 1, 2, Objective::kThroughput);
+    CHECK(many.prediction.serving.groups > 2);
+    CHECK(many.prediction.serving.groups <= kMostPassesBetweenHosts);
+    Plan more_groups = many;
+    more_groups.prediction.serving.groups = kMostPassesBetweenHosts + 1;
+    const std::vector<Violation> found = find_violations(more_groups);
+    REQUIRE(found.size() == 1);
+    CHECK(found.front().rule == "serving-groups");
     // Of tensors split over both each sum is a way, and the word that a pass begins is one.
     const Plan split = plan_of(two_hosts(kWay), 2, 1), quick = plan_of(two_hosts(0), 2, 1);
     int64_t exchanges = 0;
