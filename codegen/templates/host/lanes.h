@@ -11,8 +11,9 @@
 namespace cleave {
 
 // A block of tokens made ready. `packed`: panels [K][kPanel] one after the other, the last one
-// [K][kLanes] when that suffices, missing tokens are zero. Otherwise rows [count][stride]. For
-// products of integers the data are integers in [-255, 255], worth `step` each.
+// [K][kLanes] when that suffices, missing tokens are zero; the last `num_rest` tokens are rows
+// [num_rest][stride] at `rest`. Otherwise rows [count][stride]. For products of integers the data
+// are integers in [-255, 255], worth `step` each.
 struct Block {
     static constexpr i64 kAtOnce = 4;  // tokens of the first tile of dot products
     const float* data;
@@ -20,6 +21,8 @@ struct Block {
     i64 stride;
     bool packed;
     float step;
+    const float* rest = nullptr;
+    i64 num_rest = 0;
 };
 
 // Out of line: compiling one takes longer than running thousands.

@@ -23,9 +23,17 @@ inline constexpr i64 kConvertDepth = 256;  // of the f32 copy of a narrow tile
 // panels once. With kReproducible the sums of few tokens have the panels' order, and cost more.
 template <bool kReproducible, class... Weights>
 constexpr i64 dot_tokens() {
-    if (kReproducible || ((sizeof(Weights) == 4 && !kIsQuantized<Weights>) || ...)) return 8;
+    if (kReproducible) return 8;
+    if (((sizeof(Weights) == 4 && !kIsQuantized<Weights>) || ...)) return kLanes == 16 ? 10 : 8;
     return ((sizeof(Weights) == 2 && !kIsQuantized<Weights>) && ...) ? 32 : 12;
 }
+
+// Tokens past the last whole vector of them that are rows, as they are few: in a panel they would
+// cost as much as a whole vector.
+template <bool kReproducible>
+constexpr i64 kMostRest = kReproducible  ? 0
+                          : kLanes == 16 ? 10
+                                         : kLanes / 4;
 
 // Rows of activations: row t is x + (rows ? rows[t] : t) * stride.
 struct Rows {
@@ -140,34 +148,45 @@ CLEAVE_INLINE void quantize(float* x, i64 count, const Steps& steps) {
     }
 }
 
-template <i64 K, i64 kDotTokens, class Norm, class DynamicSteps>
-CLEAVE_INLINE Block prepare(const Rows& input, i64 first, i64 count, const Norm& norm,
-                            const DynamicSteps& steps, float* scratch) {
-    if (count > kDotTokens) {
-        pack<K>(input, first, count, norm, scratch);
-        if constexpr (!DynamicSteps::kPresent) return {scratch, count, 0, true, 1.0f};
-        // The last panel may be half a one.
-        i64 rest = count % kPanel;
-        i64 lanes = count - rest + (rest == 0 ? 0 : rest > kLanes ? kPanel : kLanes);
-        if constexpr (DynamicSteps::kPresent) {
-            quantize(scratch, lanes * K, steps);
-            return {scratch, count, 0, true, steps.step};
-        }
-    }
+// Tokens [first, first + count) as rows: where they are, or in `scratch`.
+template <i64 K, bool kCopy, class Norm>
+CLEAVE_INLINE Block prepare_rows(const Rows& input, i64 first, i64 count, const Norm& norm,
+                                 float* scratch) {
     if constexpr (!Norm::kPresent) {
-        if constexpr (!DynamicSteps::kPresent)
-            if (!input.rows) return {input.row(first), count, input.stride, false, 1.0f};
+        if (!kCopy && !input.rows) return {input.row(first), count, input.stride, false, 1.0f};
         for (i64 t = 0; t < count; ++t)
             __builtin_memcpy(scratch + t * K, input.row(first + t), K * sizeof(float));
     } else {
         for (i64 t = 0; t < count; ++t)
             rms_norm_row<K>(input.row(first + t), norm, scratch + t * K);
     }
+    return {scratch, count, K, false, 1.0f};
+}
+
+template <i64 K, i64 kDotTokens, i64 kMostRest, class Norm, class DynamicSteps>
+CLEAVE_INLINE Block prepare(const Rows& input, i64 first, i64 count, const Norm& norm,
+                            const DynamicSteps& steps, float* scratch) {
     if constexpr (DynamicSteps::kPresent) {
-        quantize(scratch, count * K, steps);
-        return {scratch, count, K, false, steps.step};
+        if (count <= kDotTokens) {
+            prepare_rows<K, true>(input, first, count, norm, scratch);
+            quantize(scratch, count * K, steps);
+            return {scratch, count, K, false, steps.step};
+        }
+        pack<K>(input, first, count, norm, scratch);
+        // The last panel may be half a one.
+        i64 rest = count % kPanel;
+        i64 lanes = count - rest + (rest == 0 ? 0 : rest > kLanes ? kPanel : kLanes);
+        quantize(scratch, lanes * K, steps);
+        return {scratch, count, 0, true, steps.step};
     } else {
-        return {scratch, count, K, false, 1.0f};
+        if (count <= kDotTokens) return prepare_rows<K, false>(input, first, count, norm, scratch);
+        i64 rest = count > kLanes ? count % kLanes : 0;
+        if (rest > kMostRest) rest = 0;
+        const i64 packed = count - rest;
+        pack<K>(input, first, packed, norm, scratch);
+        const Block few =
+            prepare_rows<K, false>(input, first + packed, rest, norm, scratch + packed * K);
+        return {scratch, count, few.stride, true, 1.0f, few.data, rest};
     }
 }
 
@@ -328,15 +347,16 @@ CLEAVE_INLINE void dot_tile(QuantizedRows<Q> w, const TileRows& rows, const floa
     }
 }
 
-// Rows that are read at once. Of eight one core reads 29 GB/s where of four it reads 25 and a plain
-// loop 32 (f32, hidden 768, Zen 4); narrower weights gain nothing, or take too many registers.
+// Rows that are read at once: two of f32 for eight tokens fill the registers. Of eight one core
+// reads 29 GB/s where of four it reads 25 and a plain loop 32 (f32, hidden 768, Zen 4); narrower
+// weights gain nothing, or take too many registers.
 template <i64 T, class Weights>
 constexpr i64 rows_at_once(Weights) {
     return 4;
 }
 template <i64 T>
 constexpr i64 rows_at_once(const float*) {
-    return T == 1 || (T == 2 && kLanes >= 16) ? 8 : 4;
+    return T == 8 ? 2 : T == 1 || (T == 2 && kLanes >= 16) ? 8 : 4;
 }
 
 // Bytes of a row's weights, without their scales.
@@ -376,6 +396,17 @@ void dot_rows(Weights w, i64 rows, const X* x, i64 x_stride, float step, float* 
         dot_tile<K, 1, T>(skip_rows<K>(w, r), {1, 1}, x, x_stride, step, c + r, c_stride);
 }
 
+// Whether eight tokens are multiplied at once: where the tokens are made for it, and of f32 where
+// registers and 24 KB of the first-level cache hold them.
+template <i64 K, class Tokens, class Weights>
+constexpr bool takes_eight(Weights) {
+    return Tokens::kAtOnce > 4;
+}
+template <i64 K, class Tokens>
+constexpr bool takes_eight(const float*) {
+    return Tokens::kAtOnce > 4 || (kLanes == 16 && 8 * K * 4 <= (24 << 10));
+}
+
 // `Tokens`: a Block, or the tokens of rounded_dots.h.
 template <i64 K, class Weights, class Tokens>
 void dot_block(Weights w, i64 rows, const Tokens& block, float* c, i64 c_stride) {
@@ -388,7 +419,7 @@ void dot_block(Weights w, i64 rows, const Tokens& block, float* c, i64 c_stride)
         auto x = [&](i64 at) { return block.data + at * block.stride; };
         auto out = [&](i64 at) { return c + at * c_stride + r; };
         // While weights come from memory more tokens cost little; from the cache fewer are faster.
-        if constexpr (Tokens::kAtOnce > 4)
+        if constexpr (takes_eight<K, Tokens>(Weights()))
             if (block.count >= 8) {
                 dot_rows<K, 8>(strip, n, x(0), block.stride, block.step, out(0), c_stride);
                 t = 8;
@@ -549,15 +580,21 @@ __attribute__((noinline)) void multiply(Weights w, i64 rows, const Block& block,
             dot_block<K>(w, rows, block, c, c_stride);
         return;
     }
-    for (i64 t = 0; t < block.count; t += kPanel) {
+    const i64 packed = block.count - block.num_rest;
+    for (i64 t = 0; t < packed; t += kPanel) {
         const float* x = block.data + t * K;
-        i64 tokens = block.count - t;
+        i64 tokens = packed - t;
         if (tokens > kLanes)
             panel_rows<K, 2>(w, rows, x, min(tokens, kPanel), block.step, c + t * c_stride,
                              c_stride, converted);
         else
             panel_rows<K, 1>(w, rows, x, tokens, block.step, c + t * c_stride, c_stride, converted);
     }
+    if constexpr (kMostRest<kReproducible> > 0)
+        if (block.num_rest > 0)
+            dot_block<K>(w, rows,
+                         Block{block.rest, block.num_rest, block.stride, false, block.step},
+                         c + packed * c_stride, c_stride);
 }
 
 }  // namespace cleave

@@ -101,7 +101,7 @@ void check_linear(const LinearCase& c, const std::string& cpu = "") {
 
 TEST_CASE("a linear kernel equals the double reference at every number of tokens", "[codegen]") {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
-        for (int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 32, 33, 48, 65, 140})
+        for (int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 26, 32, 33, 48, 65, 140})
             check_linear({64, 100, tokens, dtype});
 }
 
