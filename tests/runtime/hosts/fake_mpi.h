@@ -128,6 +128,7 @@ private:
         const World& w = of(world);
         const std::lock_guard lock(w.mpi->mutex_);
         *request = w.mpi->add({true, bytes, size, from, tag});
+        w.mpi->asked_[{from, w.rank, tag}].push_back(*request);
         return 0;
     }
     cleave_mpi_request* add(const cleave_mpi_request& request) {
@@ -138,8 +139,12 @@ private:
         const std::lock_guard lock(w.mpi->mutex_);
         *done = 0;
         if (request->receives) {
-            auto& queue = w.mpi->queues_[{request->from, w.rank, request->tag}];
-            if (queue.empty()) return 0;
+            // MPI matches in the order of asking, not of looking.
+            const Key key{request->from, w.rank, request->tag};
+            auto& queue = w.mpi->queues_[key];
+            auto& asked = w.mpi->asked_[key];
+            if (queue.empty() || asked.front() != request) return 0;
+            asked.pop_front();
             *size = static_cast<int64_t>(queue.front().size());
             if (*size > request->size) return 15;  // truncated
             std::memcpy(request->memory, queue.front().data(), queue.front().size());
@@ -175,6 +180,7 @@ private:
     std::vector<std::unique_ptr<World>> worlds_;
     std::vector<std::unique_ptr<cleave_mpi_request>> requests_;
     std::map<Key, std::deque<std::string>> queues_;
+    std::map<Key, std::deque<const cleave_mpi_request*>> asked_;  // receipts that wait
     std::map<std::pair<int, int>, std::vector<int64_t>> sent_;
     std::map<std::pair<int, int>, int> looks_;
 };
