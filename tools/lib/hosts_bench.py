@@ -69,6 +69,25 @@ def show(name, split, pairs):
           f"   {min(ratios):.2f} to {max(ratios):.2f}", flush=True)
 
 
+def show_groups(flags, measure, words):
+    """Tokens per second of many sequences without a delay and with one, in each round, and their ratio."""
+    users = flags.sequences
+    speeds = {0: [], 10000: []}
+    for _ in range(flags.rounds):
+        measure(together=True)
+        for delay, of_delay in speeds.items():
+            with Hosts(flags.relay, delay, "1gbit") as hosts:
+                served = hosts.json(flags.cleave, "run", *words, "--pp", "2", "--batch", str(users),
+                                    "--objective", "throughput", "--serve-trace",
+                                    f"rate=10000,prompt=8,output={flags.tokens},requests={users}", "--json")["measured"]
+            of_delay.append(served["tokens_per_second"])
+            print(f"{users} sequences on pp 2, {delay / 1000:.0f} ms: {of_delay[-1]:.1f} tokens/s, "
+                  f"{served['groups_in_flight']} groups in flight", flush=True)
+    shares = [far / near for near, far in zip(*speeds.values())]
+    print(f"with 10 ms {statistics.median(shares):.2f} of the speed without (goal 0.8), "
+          f"{min(shares):.2f} to {max(shares):.2f} in {flags.rounds} rounds")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cleave")
@@ -136,24 +155,8 @@ def main():
             print("delay one way   split predicted ms  measured ms  predicted / measured, all rounds")
             for (split, delay), of_row in pairs.items():
                 show(f"{delay / 1000:.1f} ms" if split else "one host", split or "none", of_row)
-        if "groups" not in flags.rows:
-            return
-        users = flags.sequences
-        speeds = {0: [], 10000: []}
-        for _ in range(flags.rounds):
-            measure(together=True)
-            for delay, of_delay in speeds.items():
-                with Hosts(flags.relay, delay, "1gbit") as hosts:
-                    served = hosts.json(flags.cleave, "run", model, *devices, "--pp", "2", "--batch", str(users), *short,
-                                        "--objective", "throughput", "--serve-trace",
-                                        f"rate=10000,prompt=8,output={flags.tokens},requests={users}",
-                                        "--json")["measured"]
-                of_delay.append(served["tokens_per_second"])
-                print(f"{users} sequences on pp 2, {delay / 1000:.0f} ms: {of_delay[-1]:.1f} tokens/s, "
-                      f"{served['groups_in_flight']} groups in flight", flush=True)
-        shares = [far / near for near, far in zip(*speeds.values())]
-        print(f"with 10 ms {statistics.median(shares):.2f} of the speed without (goal 0.8), "
-              f"{min(shares):.2f} to {max(shares):.2f} in {flags.rounds} rounds")
+        if "groups" in flags.rows:
+            show_groups(flags, measure, [model, *devices, *short])
 
 
 if __name__ == "__main__":
