@@ -11,11 +11,11 @@
 namespace cleave {
 
 // A block of tokens made ready. `packed`: panels [K][kPanel] one after the other, the last one
-// [K][kLanes] when that suffices, missing tokens are zero; the last `num_rest` tokens are rows
-// [num_rest][stride] at `rest`. Otherwise rows [count][stride]. For products of integers the data
-// are integers in [-255, 255], worth `step` each.
+// [K][kLanes] when that suffices, whose lanes without a token repeat the last one; the last
+// `num_rest` tokens are rows [num_rest][stride] at `rest`. Otherwise rows [count][stride]. For
+// products of integers the data are integers in [-255, 255], worth `step` each.
 struct Block {
-    static constexpr i64 kAtOnce = 4;  // tokens of the first tile of dot products
+    static constexpr i64 kAtOnce = 4;  // tokens of the first tile; or eight (takes_eight)
     const float* data;
     i64 count;
     i64 stride;
