@@ -96,8 +96,8 @@ template <i64 K, class Scratch, class Norm, class DynamicSteps>
 CLEAVE_INLINE auto prepare_block(const Rows& input, i64 first, i64 count, const Norm& norm,
                                  const DynamicSteps& steps, float* scratch) {
     if constexpr (Scratch::kRounding == Rounding::kNone)
-        return prepare<K, Scratch::kDotTokens, kMostRest<Scratch::kReproducible>>(
-            input, first, count, norm, steps, scratch);
+        return prepare<K, Scratch::kDotTokens, Scratch::kReproducible>(input, first, count, norm,
+                                                                       steps, scratch);
     else
         return prepare_rounded<K, Scratch::kRounding, Scratch::kReproducible>(input, first, count,
                                                                               norm, scratch);

@@ -6,7 +6,7 @@
 // every sixteenth pair.
 #pragma once
 
-#include "matmul.h"
+#include "dots.h"
 #include "prelude.h"
 #include "quantized.h"
 

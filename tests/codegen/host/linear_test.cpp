@@ -124,6 +124,7 @@ TEST_CASE("one source serves CPUs with 4, 8 and 16 lanes", "[codegen]") {
     for (const std::string& cpu : cpus_of_each_width()) {
         for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
             for (int64_t tokens : {1, 7, 41})
-                check_linear({90, 45, tokens, dtype, true, true, false, true, false}, cpu);
+                for (bool select : {false, true})
+                    check_linear({90, 45, tokens, dtype, true, true, false, true, select}, cpu);
     }
 }
