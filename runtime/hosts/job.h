@@ -55,6 +55,7 @@ struct JobOptions {
     std::chrono::milliseconds answer{300};   // of a rank that is asked for a sign of life
     std::chrono::milliseconds missed{2000};  // a rank that gave none for so long is not asked
     std::chrono::milliseconds patience{5000};  // of joining, before waits() is called
+    std::chrono::microseconds rarest{10'000};  // between two looks at MPI (watch_passes)
     // Once, on the thread that makes the job; may be empty.
     std::function<void()> waits = nullptr;
     // What the others hear where `cancel` ends this rank; empty: that it was interrupted.

@@ -26,10 +26,10 @@ using Lock = std::unique_lock<std::mutex>;
 inline constexpr int kMessages = 1, kFirstChannel = 16;
 
 // Between two looks at MPI: kLongest while devices compute and no payload is under way, as a look
-// costs a core some 20 microseconds (Open MPI 4.1, TCP); kAllCompute while all of them do, nothing
-// is under way and rank 0 waits for nothing; else a share of the time since something last
+// costs a core some 20 microseconds (Open MPI 4.1, TCP); JobOptions::rarest while all of them do,
+// nothing is under way and rank 0 waits for nothing; else a share of the time since something last
 // happened, so that a wait is longer by that share at most.
-inline constexpr std::chrono::microseconds kShortest{20}, kLongest{1000}, kAllCompute{10000};
+inline constexpr std::chrono::microseconds kShortest{20}, kLongest{1000};
 inline constexpr int kShare = 256;
 
 struct HostJob::Impl {
@@ -177,7 +177,7 @@ struct HostJob::Impl {
             Lock lock(mutex);
             if (orders.empty() && !stops) {
                 const Clock::duration wait = until_next_look();
-                looks_rarely = wait == kAllCompute;
+                looks_rarely = wait == options.rarest;
                 asked.wait_for(lock, wait);
                 looks_rarely = false;
             }
@@ -197,7 +197,7 @@ struct HostJob::Impl {
     Clock::duration until_next_look() const {
         const bool none = std::ranges::all_of(requests, &Request::is_message);
         if (const int busy = none && in_pass ? in_pass->load() : 0)
-            return busy == devices && requests.empty() && awaited == 0 ? kAllCompute : kLongest;
+            return busy == devices && requests.empty() && awaited == 0 ? options.rarest : kLongest;
         return std::clamp<Clock::duration>((Clock::now() - happened) / kShare, kShortest, kLongest);
     }
 

@@ -73,10 +73,17 @@ public:
         return sent_[{from, to}];
     }
 
+    // How often this rank has looked for messages.
+    int64_t looks(int rank) {
+        const std::lock_guard lock(mutex_);
+        return worlds_[static_cast<size_t>(rank)]->looks;
+    }
+
 private:
     struct World {
         FakeMpi* mpi = nullptr;
         int rank = 0;
+        int64_t looks = 0;
         bool cut = false;
         int error = 0;
         bool ends = false;
@@ -157,6 +164,7 @@ private:
         World& w = of(world);
         std::unique_lock lock(w.mpi->mutex_);
         *found = 0;
+        ++w.looks;
         if (std::exchange(w.ends, false)) {
             lock.unlock();
             w.told(w.context);

@@ -23,7 +23,8 @@ constexpr std::chrono::seconds kSoon{3};
 
 JobOptions options_of(const std::string& build, std::chrono::milliseconds silent = kNever,
                       CancelToken* cancel = nullptr) {
-    return {build, cancel, std::chrono::milliseconds(5), silent, kNever, kSoon, kNever};
+    return {build,  cancel, std::chrono::milliseconds(5), silent, kNever, kSoon, kNever,
+            kNever, kNever};
 }
 
 // Does `work` as every rank of a run, each on a thread; by rank what it threw.
@@ -249,6 +250,38 @@ TEST_CASE("what a rank tells of itself comes with its signs of life", "[runtime]
         while (job.rank() == 0 && job.status(1) != std::string("a status\0of bytes", 17))
             job.throw_if_failed();
         job.vote("");
+    });
+    CHECK(errors == Words(2));
+}
+
+TEST_CASE("a rank whose devices all compute looks again when a pass ends, and rank 0 when it waits",
+          "[runtime]") {
+    FakeMpi mpi({"a", "b"});
+    std::atomic<int> in_pass[2]{1, 1};
+    std::atomic<bool> is_asleep{false};
+    const Words errors = as_ranks(mpi, 2, [&](HostJob& job) {
+        // It would look again in ten minutes.
+        const auto sleeps = [&] {
+            for (int64_t looks = -1; looks != mpi.looks(job.rank());) {
+                looks = mpi.looks(job.rank());
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            }
+        };
+        job.vote("");
+        job.watch_passes(&in_pass[job.rank()], 1);
+        if (job.rank() == 1) {
+            sleeps();
+            is_asleep = true;
+            in_pass[1] = 0;
+            job.pass_ended();
+            job.send(0, Message::kResult, job.receive(0, Message::kPass));
+        } else {
+            while (!is_asleep) std::this_thread::yield();
+            job.send(1, Message::kPass, "a pass");
+            sleeps();
+            if (job.receive(1, Message::kResult) != "a pass") throw InternalError("another result");
+        }
+        job.watch_passes(nullptr, 0);
     });
     CHECK(errors == Words(2));
 }
