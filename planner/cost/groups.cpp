@@ -47,8 +47,8 @@ PassTime pass_time_of(const Plan& plan, const PhaseTimes& times,
 
 int64_t most_groups(const Plan& plan) {
     const auto stages = static_cast<int64_t>(plan.stages.size());
-    return stages > 1 && runs_on_several_hosts(plan) ? std::max(stages, kMostPassesBetweenHosts)
-                                                     : stages;
+    if (stages == 1 || has_virtual_stages(plan)) return 1;
+    return runs_on_several_hosts(plan) ? kMostGroups : std::min(stages, kMostGroups);
 }
 
 int64_t round_ns(int64_t live, int64_t groups, const std::function<PassTime(int64_t)>& pass_time) {

@@ -25,8 +25,8 @@ struct PassTime {
 PassTime pass_time_of(const Plan& plan, const PhaseTimes& times,
                       const std::vector<int64_t>& threads, int64_t cores);
 
-// As many as may be worth having: the plan's stages, or what a run on several hosts keeps in
-// flight.
+// As many as may be worth having: one a stage, more where a group is long on its way between hosts,
+// and one alone where a device comes back for another stage. At most kMostGroups.
 int64_t most_groups(const Plan& plan);
 
 // Until `groups` groups of `live` sequences in all have a token each.
@@ -37,8 +37,11 @@ int64_t round_ns(int64_t live, int64_t groups, const std::function<PassTime(int6
 int64_t best_groups(int64_t live, int64_t most,
                     const std::function<PassTime(int64_t sequences)>& pass_time);
 
+inline constexpr int64_t kAllCores = 1 << 20;  // core_shares of so many are shares of the whole
+
 // Of a plan whose devices on the host's cores have `threads` a stage, where the host has `cores`:
 // stages that share cores do not work at once for nothing.
-int64_t groups_in_flight(const Plan& plan, int64_t live, int64_t threads, int64_t cores);
+int64_t groups_in_flight(const Plan& plan, int64_t live, int64_t threads = kAllCores,
+                         int64_t cores = kAllCores);
 
 }  // namespace cleave::planner

@@ -7,13 +7,6 @@
 #include "planner/plan/plan_queries.h"
 
 namespace cleave::planner {
-namespace {
-
-constexpr int64_t kAllCores = 1 << 20;  // core_shares of so many are shares of the whole
-constexpr int64_t kEachGroup = 8;       // beyond, numbers of groups double
-
-}  // namespace
-
 Serving serving_of(const Plan& plan, const PhaseTimes& prefill, int64_t prompt_ns,
                    const std::function<PhaseTimes(int64_t sequences)>& decode) {
     const Workload& w = plan.workload;
@@ -26,9 +19,8 @@ Serving serving_of(const Plan& plan, const PhaseTimes& prefill, int64_t prompt_n
         return time_of(sequences == w.batch ? PhaseTimes{p.decode_ns_per_token, p.decode_busy_ns}
                                             : decode(sequences));
     };
-    const int64_t most = has_virtual_stages(plan) ? 1 : std::min(w.batch, most_groups(plan));
     Serving serving{w.batch, 1, round_ns(w.batch, 1, pass_time), 0};
-    for (int64_t g = 2; g <= most; g = g < kEachGroup || g == most ? g + 1 : std::min(2 * g, most))
+    for (int64_t g = 2; g <= std::min(w.batch, most_groups(plan)); ++g)
         if (const int64_t ns = round_ns(w.batch, g, pass_time); ns < serving.tpot_ns) {
             serving.groups = g;
             serving.tpot_ns = ns;

@@ -8,7 +8,7 @@
 //
 // where busiest is the time of the device, or the set of cores, that a pass needs longest. In a
 // round every user has a token: it is the time per output token. The groups are those of the
-// shortest round, at most one a stage: a device runs its steps in order.
+// shortest round, as many as most_groups() at most.
 #pragma once
 
 #include <cstdint>

@@ -321,9 +321,8 @@ struct DeviceMemory {
     int64_t free() const { return capacity - needed(); }
 };
 
-// Between hosts a group is under way for so long that more of them than there are stages are worth
-// having: as many passes as a run keeps in flight (runtime/execute/pass.h).
-inline constexpr int64_t kMostPassesBetweenHosts = 8;
+// Groups of sequences in flight, at most: as many passes as a run keeps (runtime/execute/pass.h).
+inline constexpr int64_t kMostGroups = 8;
 
 // Many users at once, where that is the objective (planner/cost/serving.h). Each user has a slot
 // and KV for a whole context.

@@ -31,8 +31,8 @@ int64_t contexts_in_memory(const Plan& plan) {
     return std::max<int64_t>(0, fewest);
 }
 
-// One a stage; some more on their way where stages are on several hosts that run; one alone where a
-// device comes back.
+// One a stage; more on their way where stages are on several hosts that run; one alone where a
+// device comes back; never more than a run keeps.
 int64_t groups_at_once(const Plan& plan) {
     std::set<DeviceId> seen;
     std::set<std::string> hosts;
@@ -43,7 +43,7 @@ int64_t groups_at_once(const Plan& plan) {
                 hosts.insert(plan.machine.device(d).host);
         }
     const auto stages = static_cast<int64_t>(plan.stages.size());
-    return stages > 1 && hosts.size() > 1 ? std::max(stages, kMostPassesBetweenHosts) : stages;
+    return stages > 1 && hosts.size() > 1 ? kMostGroups : std::min(stages, kMostGroups);
 }
 
 void check_users(const Plan& plan, Report& report) {

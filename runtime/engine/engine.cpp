@@ -428,11 +428,10 @@ EngineStatistics Engine::statistics() const {
 }
 
 int64_t default_groups(const planner::Plan& plan, int64_t threads) {
-    static_assert(kMostPassesInFlight == planner::kMostPassesBetweenHosts);
+    static_assert(kMostPassesInFlight == planner::kMostGroups);
     const int64_t cores = available_cores();
-    return std::min(
-        kMostPassesInFlight,
-        planner::groups_in_flight(plan, plan.workload.batch, threads > 0 ? threads : cores, cores));
+    return planner::groups_in_flight(plan, plan.workload.batch, threads > 0 ? threads : cores,
+                                     cores);
 }
 
 EngineLimits Engine::limits() const { return impl_->limits; }

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "planner/cost/groups.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 #include "runtime/engine/engine_group.h"
@@ -55,7 +56,7 @@ private:
 
     SchedulerOptions with_groups(SchedulerOptions options) {
         if (options.groups == 0)
-            options.groups = costs_.best_groups(plan_.workload.batch, plan_.workload.decode_past());
+            options.groups = planner::groups_in_flight(plan_, plan_.workload.batch);
         return options;
     }
     int64_t of_meter(RequestId request) const { return request * count_ + number_; }
@@ -114,20 +115,21 @@ bool ForecastReplica::arrive(const TraceRequest& request, std::string& reason) {
     return false;
 }
 
-// Stages take passes in order, each as soon as the stage before has ended it, and the cores that it
-// shares with others are free.
+// Stages take passes in order, each as soon as what the stage before has made of it is there, and
+// the cores that it shares with others are free.
 void ForecastReplica::give_passes(double now_ms) {
     while (auto pass = scheduler_.next()) {
-        std::vector<double> spans = costs_.stage_ns(size_of(pass->batch));
+        const std::vector<StageTime> times = costs_.stage_times(size_of(pass->batch));
         double at = now_ms;
-        for (size_t s = 0; s < spans.size(); ++s) {
+        for (size_t s = 0; s < times.size(); ++s) {
             at = std::max(at, stage_free_[s]);
             for (const size_t host : costs_.hosts_of_stages()[s])
                 at = std::max(at, host_free_[host]);
-            at += spans[s] / 1e6;
-            stage_free_[s] = at;
-            for (const size_t host : costs_.hosts_of_stages()[s]) host_free_[host] = at;
-            stage_busy_[s] += spans[s] / 1e6;
+            const double own_ms = times[s].own_ns / 1e6;
+            stage_free_[s] = at + own_ms;
+            for (const size_t host : costs_.hosts_of_stages()[s]) host_free_[host] = at + own_ms;
+            stage_busy_[s] += own_ms;
+            at += times[s].whole_ns / 1e6;
         }
         passes_.push_back({*std::move(pass), now_ms, at});
     }

@@ -15,9 +15,9 @@
 
 namespace cleave::runtime {
 
-// `options.groups` 0: as many as PassCosts::best_groups finds, in each replica; the report has the
-// first one's. Its stage_busy is of the stages of all replicas, one after the other. UserError as
-// Scheduler has it.
+// `options.groups` 0: as many as planner::groups_in_flight finds, in each replica; the report has
+// the first one's. Its stage_busy is of the stages of all replicas, one after the other. UserError
+// as Scheduler has it.
 ServeReport forecast(const planner::Plan& plan, const std::vector<TraceRequest>& trace,
                      SchedulerOptions options);
 

@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 #include <string>
 
-#include "planner/cost/groups.h"
 #include "planner/cost/simulate.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
@@ -17,20 +15,31 @@ namespace cleave::runtime {
 
 namespace {
 
-// Spans of the stages in a simulated pass of `total_ns`: each begins with its first step.
-std::vector<double> stage_spans(const planner::Phase& phase, size_t stages, int64_t total_ns) {
-    std::vector<int64_t> begins(stages, total_ns);
+// Of the stages in a simulated pass of `total_ns`. Transfers lead to a stage, or away.
+std::vector<StageTime> stage_times_of(const planner::Phase& phase, size_t stages,
+                                      int64_t total_ns) {
+    std::vector<int64_t> begins(stages, total_ns), ends(stages);
     for (const planner::Step& step : phase.steps) {
-        int64_t& begin = begins[static_cast<size_t>(step.stage)];
-        begin = std::min(begin, step.start_ns);
+        if (step.transfer() != nullptr) continue;
+        const auto stage = static_cast<size_t>(step.stage);
+        begins[stage] = std::min(begins[stage], step.start_ns);
+        ends[stage] = std::max(ends[stage], step.start_ns + step.predicted_ns);
     }
     begins[0] = 0;
-    std::vector<double> spans(stages);
+    std::vector<StageTime> times(stages);
     for (size_t s = 0; s < stages; ++s) {
-        int64_t end = s + 1 < stages ? begins[s + 1] : total_ns;
-        spans[s] = static_cast<double>(std::max<int64_t>(0, end - begins[s]));
+        const int64_t next = s + 1 < stages ? begins[s + 1] : total_ns;
+        times[s].whole_ns = static_cast<double>(std::max<int64_t>(0, next - begins[s]));
+        times[s].own_ns = static_cast<double>(std::max<int64_t>(0, ends[s] - begins[s]));
     }
-    return spans;
+    return times;
+}
+
+void add(std::vector<StageTime>& to, const std::vector<StageTime>& times, double weight) {
+    for (size_t s = 0; s < to.size(); ++s) {
+        to[s].whole_ns += weight * times[s].whole_ns;
+        to[s].own_ns += weight * times[s].own_ns;
+    }
 }
 
 }  // namespace
@@ -65,7 +74,7 @@ PassCosts::PassCosts(const planner::Plan& plan)
 
 // Of a decode pass: `tokens` sequences with `keys` keys each. Of a prefill pass: one of the passes
 // of `outputs` prompts that are so long that a token sees `keys` keys on average.
-const std::vector<double>& PassCosts::at(const Node& node) {
+const std::vector<StageTime>& PassCosts::at(const Node& node) {
     auto [place, is_new] = known_.try_emplace(node);
     if (!is_new) return place->second;
     int64_t tokens = int64_t{1} << node[0], keys = int64_t{1} << node[1];
@@ -92,28 +101,27 @@ const std::vector<double>& PassCosts::at(const Node& node) {
             total = std::max(total, step.start_ns + step.predicted_ns);
         }
     }
-    place->second = stage_spans(plan_.phase(is_prefill), plan_.stages.size(), total);
+    place->second = stage_times_of(plan_.phase(is_prefill), plan_.stages.size(), total);
     return place->second;
 }
 
 // What reading their keys adds to a decode pass.
-std::vector<double> PassCosts::attention_of_singles(const PassSize& pass) {
+std::vector<StageTime> PassCosts::attention_of_singles(const PassSize& pass) {
     const int64_t rows = pass.singles;
-    std::vector<double> added = stage_ns({rows, rows, pass.single_keys});
-    const std::vector<double> least = stage_ns({rows, rows, rows});
-    for (size_t s = 0; s < added.size(); ++s) added[s] = std::max(0.0, added[s] - least[s]);
+    std::vector<StageTime> added = stage_times({rows, rows, pass.single_keys});
+    add(added, stage_times({rows, rows, rows}), -1);
+    for (StageTime& time : added) time = {std::max(0.0, time.whole_ns), std::max(0.0, time.own_ns)};
     return added;
 }
 
 // Linear between powers of two of each size.
-std::vector<double> PassCosts::stage_ns(const PassSize& pass) {
+std::vector<StageTime> PassCosts::stage_times(const PassSize& pass) {
     if (pass.singles > 0) {
         PassSize prompts = pass;
         prompts.singles = prompts.single_keys = 0;
         prompts.keys -= pass.single_keys;
-        std::vector<double> all = stage_ns(prompts);
-        const std::vector<double> beside = attention_of_singles(pass);
-        for (size_t s = 0; s < all.size(); ++s) all[s] += beside[s];
+        std::vector<StageTime> all = stage_times(prompts);
+        add(all, attention_of_singles(pass), 1);
         return all;
     }
     double per_token = static_cast<double>(pass.keys) / static_cast<double>(pass.tokens);
@@ -126,7 +134,7 @@ std::vector<double> PassCosts::stage_ns(const PassSize& pass) {
         share[i] = sizes[i] / std::exp2(low[i]) - 1;
     }
     if (!pass.is_prefill) low[2] = 0, share[2] = 0;
-    std::vector<double> result(plan_.stages.size());
+    std::vector<StageTime> result(plan_.stages.size());
     for (int corner = 0; corner < 8; ++corner) {
         Node node{0, 0, 0, pass.is_prefill ? 1 : 0};
         double weight = 1;
@@ -135,30 +143,9 @@ std::vector<double> PassCosts::stage_ns(const PassSize& pass) {
             node[i] = low[i] + up;
             weight *= up != 0 ? share[i] : 1 - share[i];
         }
-        if (weight == 0) continue;
-        const std::vector<double>& spans = at(node);
-        for (size_t s = 0; s < result.size(); ++s) result[s] += weight * spans[s];
+        if (weight > 0) add(result, at(node), weight);
     }
     return result;
-}
-
-int64_t PassCosts::best_groups(int64_t sequences, int64_t past) {
-    auto pass_time = [&](int64_t rows) {
-        planner::PassTime time;
-        std::vector<int64_t> of_hosts(num_hosts_);
-        const std::vector<double> spans = stage_ns({rows, rows, rows * (past + 1), false});
-        for (size_t s = 0; s < spans.size(); ++s) {
-            const auto ns = static_cast<int64_t>(spans[s]);
-            time.whole_ns += ns;
-            time.busiest_ns = std::max(time.busiest_ns, ns);
-            for (const size_t host : hosts_of_stages_[s]) {
-                of_hosts[host] += ns;
-                time.busiest_ns = std::max(time.busiest_ns, of_hosts[host]);
-            }
-        }
-        return time;
-    };
-    return planner::best_groups(sequences, planner::most_groups(plan_), pass_time);
 }
 
 int64_t PassCosts::tokens_within(double ms) {
@@ -168,13 +155,15 @@ int64_t PassCosts::tokens_within(double ms) {
         const int64_t first = std::max<int64_t>(0, workload_.prompt_tokens - chunk);
         const int64_t chunk_keys = chunk * first + chunk * (chunk + 1) / 2;
         const int64_t own_keys = sequences * (workload_.decode_past() + 1);
-        const std::vector<double> spans = stage_ns({.tokens = tokens,
-                                                    .outputs = sequences,
-                                                    .keys = own_keys + chunk_keys,
-                                                    .is_prefill = chunk > 0,
-                                                    .singles = chunk > 0 ? sequences : 0,
-                                                    .single_keys = chunk > 0 ? own_keys : 0});
-        return std::accumulate(spans.begin(), spans.end(), 0.0) / 1e6;
+        double ns = 0;
+        for (const StageTime& time : stage_times({.tokens = tokens,
+                                                  .outputs = sequences,
+                                                  .keys = own_keys + chunk_keys,
+                                                  .is_prefill = chunk > 0,
+                                                  .singles = chunk > 0 ? sequences : 0,
+                                                  .single_keys = chunk > 0 ? own_keys : 0}))
+            ns += time.whole_ns;
+        return ns / 1e6;
     };
     for (int64_t tokens = workload_.max_tokens(); tokens >= sequences; --tokens)
         if (pass_ms(tokens) <= ms) return tokens;

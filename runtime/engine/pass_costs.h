@@ -27,21 +27,24 @@ struct PassSize {
 };
 PassSize size_of(const Batch& batch);
 
+// Of a stage in a pass. Another pass may begin there when its own steps have ended, while what it
+// has made is on its way.
+struct StageTime {
+    double whole_ns = 0;  // from its first step to the next stage's; the last one: to the end
+    double own_ns = 0;    // from its first step to the end of its last
+};
+
 class PassCosts {
 public:
     explicit PassCosts(const planner::Plan& plan);
 
     // [stages]
-    std::vector<double> stage_ns(const PassSize& pass);
+    std::vector<StageTime> stage_times(const PassSize& pass);
 
     // [stages] The hosts, by number, whose cores a stage computes on. A stage has all cores of its
     // hosts (planner::core_shares), so stages that share one take turns.
     const std::vector<std::vector<size_t>>& hosts_of_stages() const { return hosts_of_stages_; }
     size_t num_hosts() const { return num_hosts_; }
-
-    // How many groups in flight are worth having for `sequences` that decode, with `past` tokens
-    // each (planner/cost/groups.h).
-    int64_t best_groups(int64_t sequences, int64_t past);
 
     // Most tokens of a pass that takes at most `ms`: one of each sequence of the workload, half way
     // through its text, the others the end of a prompt of the workload's length. UserError where
@@ -51,13 +54,13 @@ public:
 private:
     // Exponents of tokens and of keys a token, and of outputs in a prefill pass.
     using Node = std::array<int, 4>;
-    const std::vector<double>& at(const Node& node);
-    std::vector<double> attention_of_singles(const PassSize& pass);
+    const std::vector<StageTime>& at(const Node& node);
+    std::vector<StageTime> attention_of_singles(const PassSize& pass);
 
     planner::Workload workload_;
     planner::Plan plan_;  // its workload is that of the last simulation
     planner::Analysis analysis_;
-    std::map<Node, std::vector<double>> known_;
+    std::map<Node, std::vector<StageTime>> known_;
     std::vector<std::vector<size_t>> hosts_of_stages_;
     size_t num_hosts_ = 0;
 };

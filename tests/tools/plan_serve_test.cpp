@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/llama_graph.h"
+#include "planner/cost/groups.h"
 #include "planner/planner.h"
 #include "runtime/engine/forecast.h"
 #include "runtime/engine/pass_costs.h"
@@ -190,7 +191,30 @@ TEST_CASE("groups in flight keep the stages of a pipeline busy", "[tools]") {
     CHECK(one.stage_busy[0] + one.stage_busy[1] < 1.01);
     CHECK(two.stage_busy[0] + two.stage_busy[1] > one.stage_busy[0] + one.stage_busy[1]);
     ServeReport chosen = forecast(plan, trace, {.groups = 0});
-    CHECK(chosen.groups == PassCosts(plan).best_groups(256, workload.decode_past()));
+    CHECK(chosen.groups == planner::groups_in_flight(plan, 256));
+}
+
+TEST_CASE("a forecast hides the way between hosts behind other groups, as its plan does",
+          "[tools][hosts]") {
+    planner::Machine machine = machine_of("host[0-1]", small_host(4, 64));
+    for (planner::DeviceInfo& device : machine.devices) device.memory_domain = -1;
+    machine.devices[1].host = "b";
+    for (planner::Link& link : machine.links)
+        link = {link.from, link.to, planner::LinkKind::kNetwork, 1'000'000'000, 100'000'000};
+    planner::Workload workload;
+    workload.batch = 64;
+    workload.context = 128;
+    workload.prompt_tokens = 1;
+    const planner::Plan plan = planner::make_plan(
+        models::build_llama_graph(*models::find_shape("llama-110m"), DType::kBF16), machine,
+        workload, {.pipeline_stages = 2, .objective = planner::Objective::kThroughput});
+    const planner::Serving& serving = plan.prediction.serving;
+    REQUIRE(serving.groups > 2);
+    const auto trace = trace_at_rate("rate=100000,prompt=1,output=127,requests=64");
+    const ServeReport report = forecast(plan, trace, {.groups = serving.groups});
+    CHECK(report.tokens_per_second ==
+          Approx(64e9 / static_cast<double>(serving.tpot_ns)).epsilon(0.1));
+    CHECK(forecast(plan, trace, {.groups = 0}).groups > 2);
 }
 
 TEST_CASE("twice the requests on two replicas are served as one half on one", "[tools][replicas]") {
@@ -278,7 +302,7 @@ TEST_CASE("single tokens beside a prompt cost what their keys cost in decode", "
     PassCosts costs(plan);
     const auto whole = [&](const PassSize& size) {
         double ns = 0;
-        for (double stage : costs.stage_ns(size)) ns += stage;
+        for (const StageTime& stage : costs.stage_times(size)) ns += stage.whole_ns;
         return ns;
     };
     constexpr int64_t kSingles = 16, kKeys = 2048, kPrompt = 128;

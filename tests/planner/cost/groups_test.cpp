@@ -128,6 +128,18 @@ TEST_CASE("a pipeline has several groups where decode computes, and one where it
     CHECK(groups_in_flight(plan_of("host[0-1]", 2, 1), 64, 1, 2) == 1);
 }
 
+TEST_CASE("a plan counts no more groups than a run keeps, and one where a device comes back",
+          "[planner]") {
+    const Plan ten = plan_of(machine_of("sim:h100[0-9]"), 1, 10, Objective::kThroughput);
+    CHECK(ten.stages.size() == 10);
+    CHECK(most_groups(ten) == kMostGroups);
+    CHECK(ten.prediction.serving.groups <= kMostGroups);
+    Plan twice = plan_of(two_hosts(100'000'000), 1, 2);
+    CHECK(most_groups(twice) == kMostGroups);
+    twice.stages[1].devices = twice.stages[0].devices;
+    CHECK(most_groups(twice) == 1);
+}
+
 TEST_CASE(
     "between hosts a token pays for each way, and the devices work while others are under way",
     "[planner]") {
@@ -147,9 +159,10 @@ TEST_CASE(
     // A plan for many users counts them, too, and is sound.
     const Plan many = plan_of(two_hosts(kWay), 1, 2, Objective::kThroughput);
     CHECK(many.prediction.serving.groups > 2);
-    CHECK(many.prediction.serving.groups <= kMostPassesBetweenHosts);
     Plan more_groups = many;
-    more_groups.prediction.serving.groups = kMostPassesBetweenHosts + 1;
+    more_groups.prediction.serving.groups = kMostGroups;
+    CHECK(find_violations(more_groups).empty());
+    ++more_groups.prediction.serving.groups;
     const std::vector<Violation> found = find_violations(more_groups);
     REQUIRE(found.size() == 1);
     CHECK(found.front().rule == "serving-groups");
