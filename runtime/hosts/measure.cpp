@@ -2,8 +2,10 @@
 #include "runtime/hosts/measure.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -18,23 +20,30 @@ constexpr size_t kSmall = 8, kLarge = size_t{1} << 20;
 constexpr int kMostSmall = 40, kMostLarge = 12;
 constexpr std::chrono::milliseconds kEach{100};  // of small ones, and of large ones
 constexpr std::chrono::milliseconds kPause{2};   // before each, as steps compute between messages
+constexpr std::chrono::milliseconds kLook{10};   // whether the run has failed
 
-void wait_for(std::atomic<bool>& done, HostJob& job) {
-    while (!done) {
-        job.throw_if_failed();
-        std::this_thread::sleep_for(std::chrono::microseconds(10));
-    }
-}
-
-// One payload to the other rank and back, or the other way round.
+// One payload to the other rank and back, or the other way round. Waits as a step does, asleep
+// until the job's thread wakes it: to look now and then made each way 35 microseconds longer.
 void exchange(HostJob& job, int other, std::vector<std::byte>& bytes, bool begins) {
+    struct Done {  // the job's thread may come to it after a run that failed
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool is_done = false;
+    };
     for (const bool sends : {begins, !begins}) {
-        std::atomic<bool> done{false};
+        const auto done = std::make_shared<Done>();
+        const auto end = [done] {
+            const std::lock_guard lock(done->mutex);
+            done->is_done = true;
+            done->changed.notify_one();
+        };
         if (sends)
-            job.send_payload(other, 0, bytes, [&] { done = true; });
+            job.send_payload(other, 0, bytes, end);
         else
-            job.receive_payload(other, 0, bytes, [&] { done = true; });
-        wait_for(done, job);
+            job.receive_payload(other, 0, bytes, end);
+        std::unique_lock lock(done->mutex);
+        while (!done->changed.wait_for(lock, kLook, [&] { return done->is_done; }))
+            job.throw_if_failed();
     }
 }
 
@@ -50,7 +59,7 @@ int64_t half_round_trip(HostJob& job, int other, bool begins, size_t size, int m
         else
             more = !job.receive(other, Message::kPing).empty();
         if (!more) break;
-        std::this_thread::sleep_for(kPause);
+        if (begins) std::this_thread::sleep_for(kPause);  // the other waits for it, as in a step
         const Clock::time_point before = Clock::now();
         exchange(job, other, bytes, begins);
         times.push_back(
