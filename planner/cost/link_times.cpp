@@ -29,12 +29,27 @@ int64_t nanoseconds(double bytes, double per_second) {
     return std::llround(bytes * 1e9 / per_second);
 }
 
+bool are_alike(const Link& a, const Link& b) {
+    const auto facts = [](const Link& l) {
+        return std::tie(l.kind, l.bandwidth, l.latency_ns, l.domain, l.peer_access,
+                        l.exchange_bandwidth, l.exchange_latency_ns);
+    };
+    return facts(a) == facts(b);
+}
+
 }  // namespace
 
 LinkTable::LinkTable(const Machine& machine)
-    : machine_(&machine), count_(machine.devices.size()), links_(count_ * count_, nullptr) {
-    for (const Link& link : machine.links)
+    : machine_(&machine),
+      fabric_(find_fabric(machine.fabric)),
+      count_(machine.devices.size()),
+      links_(count_ * count_, nullptr),
+      fastest_(count_, 0) {
+    for (const Link& link : machine.links) {
         links_[link.from.index() * count_ + link.to.index()] = &link;
+        int64_t& fastest = fastest_[link.from.index()];
+        fastest = std::max(fastest, link.bandwidth);
+    }
     std::map<std::string_view, int> hosts;
     for (const DeviceInfo& device : machine.devices)
         node_.push_back(
@@ -43,27 +58,35 @@ LinkTable::LinkTable(const Machine& machine)
 }
 
 void LinkTable::find_uniform() {
-    const auto facts = [](const Link& l) {
-        return std::tie(l.kind, l.bandwidth, l.latency_ns, l.domain, l.peer_access,
-                        l.exchange_bandwidth, l.exchange_latency_ns);
-    };
     if (count_ < 2 || machine_->links.size() < count_ * (count_ - 1)) return;
     for (const Link& link : machine_->links) {
         if (link.domain >= 0) return;
         const bool inside = node_[link.from.index()] == node_[link.to.index()];
         const Link*& known = inside ? uniform_.inside : uniform_.between;
         if (!known) known = &link;
-        if (facts(*known) != facts(link)) return;
+        if (!are_alike(*known, link)) return;
     }
     is_uniform_ = true;
+}
+
+bool LinkTable::tell_links(std::span<const int> classes) const {
+    if (machine_->links.size() < count_ * (count_ - 1)) return false;
+    std::map<std::tuple<int, int, bool>, const Link*> known;
+    for (const Link& link : machine_->links) {
+        if (link.domain >= 0) return false;
+        const size_t a = link.from.index(), b = link.to.index();
+        const Link* like =
+            known.try_emplace({classes[a], classes[b], node_[a] == node_[b]}, &link).first->second;
+        if (!are_alike(*like, link)) return false;
+    }
+    return true;
 }
 
 LinkTable::Staged LinkTable::staged(const Link* link) const {
     if (!link) return {kStagedLatency, static_cast<double>(kStagedBandwidth)};
     const auto rate = static_cast<double>(std::max<int64_t>(1, link->bandwidth));
-    const Fabric* fabric = find_fabric(machine_->fabric);
     const bool is_rdma =
-        link->kind == LinkKind::kNetwork && fabric && !fabric->through_host &&
+        link->kind == LinkKind::kNetwork && fabric_ && !fabric_->through_host &&
         (vendor_of(machine_->device(link->from)) || vendor_of(machine_->device(link->to)));
     if (!is_rdma) return {link->latency_ns, rate};
     return {link->latency_ns + kStagedLatency,
@@ -119,7 +142,7 @@ int64_t LinkTable::sum_over_nodes_ns(std::span<const DeviceId> group, int64_t by
                                      SumForm form) const {
     std::map<int, std::vector<DeviceId>> nodes;
     for (DeviceId d : group) nodes[node_[d.index()]].push_back(d);
-    const Fabric& fabric = *find_fabric(machine_->fabric);
+    const Fabric& fabric = *fabric_;
     NodeGroup sum{static_cast<int64_t>(nodes.size()), 1, INT64_MAX, INFINITY, 0, 0};
     const std::vector<DeviceId>* fullest = &nodes.begin()->second;
     for (const auto& [node, members] : nodes) {

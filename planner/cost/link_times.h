@@ -12,6 +12,7 @@
 
 #include "planner/analysis/work.h"
 #include "planner/cost/peer_exchange.h"
+#include "planner/machine/fabric.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {
@@ -37,7 +38,12 @@ public:
         const Link *inside = nullptr, *between = nullptr;
     };
     const Uniform* uniform() const { return is_uniform_ ? &uniform_ : nullptr; }
+    // Whether the classes of two devices, and whether one host has both, tell all of the link
+    // between them, and no links share a domain. `classes`: by device.
+    bool tell_links(std::span<const int> classes) const;
     int node(DeviceId device) const { return node_[device.index()]; }
+    // Bytes a second of the fastest link from it; 0: none.
+    int64_t fastest_from(DeviceId device) const { return fastest_[device.index()]; }
 
     // Time of `bytes` from one device to another; staged through the hosts where there is no link.
     int64_t transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const;
@@ -102,9 +108,11 @@ private:
     int64_t sum_over_nodes_ns(std::span<const DeviceId> group, int64_t bytes, SumForm form) const;
 
     const Machine* machine_;
+    const Fabric* fabric_;  // the machine's, if it has one
     size_t count_;
     std::vector<const Link*> links_;
-    std::vector<int> node_;  // by device: its host's number
+    std::vector<int64_t> fastest_;  // by device: of its links to others, in bytes a second
+    std::vector<int> node_;         // by device: its host's number
     bool is_uniform_ = false;
     Uniform uniform_;
 };

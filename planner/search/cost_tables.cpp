@@ -162,6 +162,7 @@ void CostTables::classify_devices() {
     for (const DeviceInfo& d : machine_.devices)
         device_class_.push_back(
             classes.try_emplace(signature(d), static_cast<int>(classes.size())).first->second);
+    hosts_tell_links_ = links_.tell_links(device_class_);
 }
 
 std::vector<DeviceId> CostTables::devices_of(int first, int count) const {
@@ -189,7 +190,7 @@ const RangeTable& CostTables::range(int first, int count, ShareMode mode) {
     std::vector<DeviceId> devices = devices_of(first, count);
     std::vector<int64_t> key{static_cast<int64_t>(mode)};
     for (DeviceId d : devices) key.push_back(device_class_[d.index()]);
-    if (links_.uniform()) {  // which of them are of one host
+    if (hosts_tell_links_) {  // which of them are of one host
         std::map<int, int64_t> hosts;
         for (DeviceId d : devices)
             key.push_back(hosts.try_emplace(links_.node(d), static_cast<int64_t>(hosts.size()))
@@ -519,6 +520,16 @@ std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& 
     }
     const int64_t fixed = fixed_bytes(devices.size()), again = counted_again();
     const CommunicatorUse library = library_use(devices);
+    std::map<std::pair<int, int>, int64_t> of_alike;  // by class and host
+    const auto communicator_of = [&](DeviceId d) -> int64_t {
+        if (!library.sums && !library.messages) return 0;
+        const auto count = [&] { return only_communicator_bytes(machine_, devices, d, library); };
+        if (!hosts_tell_links_) return count();
+        const auto [bytes, is_new] =
+            of_alike.try_emplace({device_class_[d.index()], links_.node(d)}, 0);
+        if (is_new) bytes->second = count();
+        return bytes->second;
+    };
     for (DeviceId d : devices) {
         const DeviceInfo& device = machine_.device(d);
         const int64_t room = device.memory_bytes - device.reserved_bytes;
@@ -529,11 +540,8 @@ std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& 
         int64_t scratch = device.kind == DeviceKind::kHost
                               ? device.limits.num_compute_units * (int64_t{4} << 20)
                               : 0;
-        const int64_t communicator = library.sums || library.messages
-                                         ? only_communicator_bytes(machine_, devices, d, library)
-                                         : 0;
         table->room.push_back(device.memory_bytes - device.reserved_bytes - fixed - scratch -
-                              communicator - device.memory_bytes / 1000 * slack_);
+                              communicator_of(d) - device.memory_bytes / 1000 * slack_);
     }
     keep_distinct_members(*table);
     table->shares = std::move(shares);

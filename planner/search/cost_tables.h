@@ -103,6 +103,7 @@ private:
     int64_t generated_, passes_;
     PassPoint decode_point_, prefill_point_;
     std::vector<int> group_class_, device_class_;  // by group; by DeviceId
+    bool hosts_tell_links_ = false;                // beside the classes of two devices
     std::map<int, double> time_alone_;             // by device class
     std::vector<int> class_example_;               // a group of each class
     std::vector<std::pair<int64_t, int64_t>>

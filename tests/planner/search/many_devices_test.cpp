@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Very many devices: alike parts of the machine are looked at once, and the plan is as good as if
 // each had been.
+#include <algorithm>
+#include <random>
+
 #include "models/llama_graph.h"
+#include "planner/cost/collective_form.h"
 #include "planner/cost/link_times.h"
 #include "planner/planner.h"
 #include "planner/search/check_options.h"
@@ -70,6 +74,49 @@ TEST_CASE("sums over links that are alike cost what looking at each pair gives",
             for (const int64_t bytes : {1'000, 1'000'000})
                 CHECK(alike.all_reduce_ns(group, bytes, form) ==
                       pairs.all_reduce_ns(group, bytes, form));
+    }
+}
+
+TEST_CASE("classes and hosts tell the links of two kinds of cards, until one is another",
+          "[planner]") {
+    Machine machine = machine_of("sim:h100[0-15],sim:a100-80[0-15]");
+    std::vector<int> classes(machine.devices.size(), 0);
+    std::fill(classes.begin() + 16, classes.end(), 1);
+    CHECK(LinkTable(machine).uniform() == nullptr);
+    CHECK(LinkTable(machine).tell_links(classes));
+    CHECK_FALSE(LinkTable(machine).tell_links(std::vector<int>(classes.size(), 0)));
+    Link& link = machine.links.back();
+    link.domain = 0;
+    CHECK_FALSE(LinkTable(machine).tell_links(classes));
+    link.domain = -1;
+    link.latency_ns += 1;
+    CHECK_FALSE(LinkTable(machine).tell_links(classes));
+    machine.links.pop_back();
+    CHECK_FALSE(LinkTable(machine).tell_links(classes));
+}
+
+TEST_CASE("a ring's next device is the first of those that the last one reaches fastest",
+          "[planner]") {
+    std::mt19937 random(7);
+    for (int i = 0; i < 100; ++i) {
+        Machine machine = machine_of("sim:h100[0-11]");
+        for (Link& link : machine.links)
+            link.bandwidth = 1'000 * (1 + static_cast<int64_t>(random() % 4));
+        std::vector<DeviceId> group;
+        for (size_t d = 0; d < 12; ++d) group.emplace_back(d);
+        std::shuffle(group.begin(), group.end(), random);
+        group.resize(2 + random() % 11);
+        const LinkTable links(machine);
+        const std::vector<DeviceId> ring = ring_order(links, group);
+        std::vector<DeviceId> left = group, expected{group.front()};
+        left.erase(left.begin());
+        while (!left.empty()) {
+            const auto next = std::ranges::max_element(
+                left, {}, [&](DeviceId d) { return links.at(expected.back(), d)->bandwidth; });
+            expected.push_back(*next);
+            left.erase(next);
+        }
+        REQUIRE(ring == expected);
     }
 }
 
