@@ -22,15 +22,11 @@ std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceI
         return link ? link->bandwidth : 0;
     };
     for (size_t i = 1; i + 1 < order.size(); ++i) {
-        const DeviceId last = order[i - 1];
-        const int64_t fastest = links.fastest_from(last);
-        auto next = order.begin() + static_cast<std::ptrdiff_t>(i), best = next;
-        int64_t most = rate(last, *next);  // of many alike the first, and none is looked for behind
-        for (auto other = next + 1; most < fastest && other != order.end(); ++other)
-            if (const int64_t of_other = rate(last, *other); of_other > most) {
-                most = of_other;
-                best = other;
-            }
+        const auto rate_to = [&, last = order[i - 1]](DeviceId d) { return rate(last, d); };
+        auto next = order.begin() + static_cast<std::ptrdiff_t>(i);
+        // Of many alike the first; none is looked for behind one that no other can surpass.
+        auto best = std::ranges::find(next, order.end(), links.fastest_from(order[i - 1]), rate_to);
+        if (best == order.end()) best = std::ranges::max_element(next, order.end(), {}, rate_to);
         std::rotate(next, best, best + 1);  // the others keep their order
     }
     return order;

@@ -70,6 +70,7 @@ void LinkTable::find_uniform() {
 }
 
 bool LinkTable::tell_links(std::span<const int> classes) const {
+    if (is_uniform_) return true;
     if (machine_->links.size() < count_ * (count_ - 1)) return false;
     std::map<std::tuple<int, int, bool>, const Link*> known;
     for (const Link& link : machine_->links) {

@@ -7,6 +7,7 @@
 #include "planner/plan/plan_queries.h"
 
 namespace cleave::planner {
+
 Serving serving_of(const Plan& plan, const PhaseTimes& prefill, int64_t prompt_ns,
                    const std::function<PhaseTimes(int64_t sequences)>& decode) {
     const Workload& w = plan.workload;
@@ -20,7 +21,8 @@ Serving serving_of(const Plan& plan, const PhaseTimes& prefill, int64_t prompt_n
                                             : decode(sequences));
     };
     Serving serving{w.batch, 1, round_ns(w.batch, 1, pass_time), 0};
-    for (int64_t g = 2; g <= std::min(w.batch, most_groups(plan)); ++g)
+    const int64_t most = std::min(w.batch, most_groups(plan));
+    for (int64_t g = 2; g <= most; ++g)
         if (const int64_t ns = round_ns(w.batch, g, pass_time); ns < serving.tpot_ns) {
             serving.groups = g;
             serving.tpot_ns = ns;

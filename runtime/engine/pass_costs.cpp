@@ -79,19 +79,8 @@ const std::vector<StageTime>& PassCosts::at(const Node& node) {
     if (!is_new) return place->second;
     int64_t tokens = int64_t{1} << node[0], keys = int64_t{1} << node[1];
     bool is_prefill = node[3] != 0;
-    planner::Workload& workload = plan_.workload;
-    if (is_prefill) {
-        int64_t outputs = std::min(int64_t{1} << node[2], tokens);
-        int64_t passes = std::max<int64_t>(1, 2 * keys * outputs / tokens);
-        workload.batch = outputs;
-        workload.prompt_tokens = passes * tokens / outputs;
-        workload.prefill_chunk = tokens;
-        workload.context = workload.prompt_tokens + 1;
-    } else {
-        workload.batch = tokens;
-        workload.prompt_tokens = workload.context = std::max<int64_t>(1, keys - 1);
-    }
-    workload.all_logits = false;
+    plan_.workload =
+        planner::workload_of_pass(workload_, {is_prefill, tokens, int64_t{1} << node[2], keys});
     planner::simulate(analysis_, plan_);
     int64_t total = plan_.prediction.decode_ns_per_token;
     if (is_prefill) {

@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
+#include <future>
 #include <memory>
-#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -25,25 +24,16 @@ constexpr std::chrono::milliseconds kLook{10};   // whether the run has failed
 // One payload to the other rank and back, or the other way round. Waits as a step does, asleep
 // until the job's thread wakes it: to look now and then made each way 35 microseconds longer.
 void exchange(HostJob& job, int other, std::vector<std::byte>& bytes, bool begins) {
-    struct Done {  // the job's thread may come to it after a run that failed
-        std::mutex mutex;
-        std::condition_variable changed;
-        bool is_done = false;
-    };
     for (const bool sends : {begins, !begins}) {
-        const auto done = std::make_shared<Done>();
-        const auto end = [done] {
-            const std::lock_guard lock(done->mutex);
-            done->is_done = true;
-            done->changed.notify_one();
-        };
+        // Shared: the job's thread may come to it after a run that failed.
+        const auto done = std::make_shared<std::promise<void>>();
+        const auto end = [done] { done->set_value(); };
         if (sends)
             job.send_payload(other, 0, bytes, end);
         else
             job.receive_payload(other, 0, bytes, end);
-        std::unique_lock lock(done->mutex);
-        while (!done->changed.wait_for(lock, kLook, [&] { return done->is_done; }))
-            job.throw_if_failed();
+        const std::future<void> ended = done->get_future();
+        while (ended.wait_for(kLook) != std::future_status::ready) job.throw_if_failed();
     }
 }
 

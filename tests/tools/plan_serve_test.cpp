@@ -196,11 +196,8 @@ TEST_CASE("groups in flight keep the stages of a pipeline busy", "[tools]") {
 
 TEST_CASE("a forecast hides the way between hosts behind other groups, as its plan does",
           "[tools][hosts]") {
-    planner::Machine machine = machine_of("host[0-1]", small_host(4, 64));
-    for (planner::DeviceInfo& device : machine.devices) device.memory_domain = -1;
-    machine.devices[1].host = "b";
-    for (planner::Link& link : machine.links)
-        link = {link.from, link.to, planner::LinkKind::kNetwork, 1'000'000'000, 100'000'000};
+    const planner::Machine machine =
+        on_two_hosts(machine_of("host[0-1]", small_host(4, 64)), 1'000'000'000, 100'000'000);
     planner::Workload workload;
     workload.batch = 64;
     workload.context = 128;

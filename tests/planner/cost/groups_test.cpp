@@ -11,6 +11,7 @@
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -51,12 +52,7 @@ Machine machine_of(const char* devices) {
 
 // A core on each of two hosts.
 Machine two_hosts(int64_t latency_ns) {
-    Machine machine = machine_of("host[0-1]");
-    for (DeviceInfo& device : machine.devices) device.memory_domain = -1;
-    machine.devices[1].host = "b";
-    for (Link& link : machine.links)
-        link = {link.from, link.to, LinkKind::kNetwork, 125'000'000, latency_ns};
-    return machine;
+    return cleave::test::on_two_hosts(machine_of("host[0-1]"), 125'000'000, latency_ns);
 }
 
 Plan plan_of(const Machine& machine, int tp, int pp, Objective objective = Objective::kLatency) {

@@ -21,4 +21,14 @@ inline planner::Machine machine_of(const std::string& devices,
     return planner::build_machine(planner::parse_devices(devices), host);
 }
 
+// A machine of two devices, the second one on a host of its own: `bandwidth` in bytes a second.
+inline planner::Machine on_two_hosts(planner::Machine machine, int64_t bandwidth,
+                                     int64_t latency_ns) {
+    for (planner::DeviceInfo& device : machine.devices) device.memory_domain = -1;
+    machine.devices[1].host = "b";
+    for (planner::Link& link : machine.links)
+        link = {link.from, link.to, planner::LinkKind::kNetwork, bandwidth, latency_ns};
+    return machine;
+}
+
 }  // namespace cleave::test

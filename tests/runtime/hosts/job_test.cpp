@@ -23,8 +23,14 @@ constexpr std::chrono::seconds kSoon{3};
 
 JobOptions options_of(const std::string& build, std::chrono::milliseconds silent = kNever,
                       CancelToken* cancel = nullptr) {
-    return {build,  cancel, std::chrono::milliseconds(5), silent, kNever, kSoon, kNever,
-            kNever, kNever};
+    return {.build = build,
+            .cancel = cancel,
+            .alive = std::chrono::milliseconds(5),
+            .silent = silent,
+            .join = kNever,
+            .answer = kSoon,
+            .missed = kNever,
+            .rarest = kNever};
 }
 
 // Does `work` as every rank of a run, each on a thread; by rank what it threw.
