@@ -9,8 +9,9 @@
 // first alone counts: so each place fails once, where each call would take days.
 // "close" is of regular files, "folder" makes or lists one, "state" asks whether a file is there
 // and what it is. Calls that the C library makes of its own functions do not come here; what is
-// written to standard error never fails. Memory inside LLVM never fails, because LLVM would end the
-// process; "compile" is its answer that a kernel does not compile or link.
+// written to standard error never fails. Memory inside LLVM never fails, because that ends the
+// process (codegen/compile/llvm/target.h); "compile" is its answer that a kernel does not compile
+// or link.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>

@@ -105,6 +105,7 @@ std::unique_ptr<MCSubtargetInfo> amdgpu_subtarget(const char* arch) {
 using namespace cleave::llvm_backend;
 
 CLEAVE_EXPORT int cleave_llvm_knows_amdgpu(const char* arch) {
+    const InsideLlvm inside;
     return amdgpu_subtarget(arch) ? 1 : 0;
 }
 

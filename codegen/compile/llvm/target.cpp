@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/compile/llvm/target.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <string_view>
 
 #include <llvm/ADT/STLExtras.h>
 #include <llvm/ADT/StringMap.h>
@@ -14,6 +18,7 @@
 #include <llvm/Config/llvm-config.h>
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/TargetParser/Host.h>
 
@@ -22,6 +27,41 @@
 #define CLEAVE_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace cleave::llvm_backend {
+
+namespace {
+
+thread_local int depth = 0;  // of InsideLlvm
+std::new_handler outside = nullptr;
+
+// Takes no memory, and leaves locks of other threads alone.
+[[noreturn]] void end_without_memory() {
+    constexpr std::string_view kReason =
+        "cleave: out of memory on this host while LLVM had a kernel at work; give the process more "
+        "memory, or more address space\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kReason.data(), kReason.size());
+    _exit(1);
+}
+
+// Of operator new, in any thread.
+void on_no_memory() {
+    if (depth > 0) end_without_memory();
+    if (!outside) throw std::bad_alloc();
+    outside();
+}
+
+}  // namespace
+
+InsideLlvm::InsideLlvm() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        outside = std::set_new_handler(on_no_memory);
+        llvm::install_bad_alloc_error_handler(
+            [](void*, const char*, bool) { end_without_memory(); });
+    });
+    ++depth;
+}
+
+InsideLlvm::~InsideLlvm() { --depth; }
 
 void initialise() {
     static std::once_flag once;
@@ -45,12 +85,15 @@ std::shared_mutex& options_mutex() {
 }
 }  // namespace
 
-std::shared_lock<std::shared_mutex> use_llvm() {
+LlvmUse<std::shared_lock<std::shared_mutex>> use_llvm() {
+    const InsideLlvm inside;
     initialise();
-    return std::shared_lock(options_mutex());
+    return {.inside = {}, .lock = std::shared_lock(options_mutex())};
 }
 
-std::unique_lock<std::shared_mutex> use_llvm_alone() { return std::unique_lock(options_mutex()); }
+LlvmUse<std::unique_lock<std::shared_mutex>> use_llvm_alone() {
+    return {.inside = {}, .lock = std::unique_lock(options_mutex())};
+}
 
 char* copy_text(const std::string& text) {
     char* copy = static_cast<char*>(std::malloc(text.size() + 1));
@@ -75,16 +118,20 @@ std::string sorted_host_features() {
 }  // namespace
 }  // namespace cleave::llvm_backend
 
+using cleave::llvm_backend::InsideLlvm;
+
 CLEAVE_EXPORT int cleave_llvm_abi_version(void) { return CLEAVE_LLVM_ABI_VERSION; }
 
 CLEAVE_EXPORT const char* cleave_llvm_version(void) { return LLVM_VERSION_STRING; }
 
 CLEAVE_EXPORT const char* cleave_llvm_host_cpu(void) {
+    const InsideLlvm inside;
     static const std::string kCpu = llvm::sys::getHostCPUName().str();
     return kCpu.c_str();
 }
 
 CLEAVE_EXPORT const char* cleave_llvm_host_features(void) {
+    const InsideLlvm inside;
     static const std::string kFeatures = cleave::llvm_backend::sorted_host_features();
     return kFeatures.c_str();
 }
@@ -112,12 +159,14 @@ bool is_for_kernels(llvm::StringRef feature) {
 }  // namespace
 
 CLEAVE_EXPORT int cleave_llvm_knows_cpu(const char* cpu) {
+    const InsideLlvm inside;
     // Asked of a generic subtarget: making one for an unknown name would print to standard error.
     std::unique_ptr<llvm::MCSubtargetInfo> info = subtarget("");
     return info && info->isCPUStringValid(cpu) ? 1 : 0;
 }
 
 CLEAVE_EXPORT char* cleave_llvm_missing_features(const char* cpu, const char* features) {
+    const InsideLlvm inside;
     std::string missing;
     const std::string have = std::string(",") + features + ",";
     std::unique_ptr<llvm::MCSubtargetInfo> info = subtarget(cpu);
