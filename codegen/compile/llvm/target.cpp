@@ -30,7 +30,9 @@ namespace cleave::llvm_backend {
 
 namespace {
 
-thread_local int depth = 0;  // of InsideLlvm
+// Of InsideLlvm. At hand in every thread: the loader ends the process where it has no memory for
+// another library's.
+__attribute__((tls_model("initial-exec"))) thread_local int depth = 0;
 std::new_handler outside = nullptr;
 
 // Takes no memory, and leaves locks of other threads alone.
