@@ -94,6 +94,9 @@ auto stored(const T& value) {
     else
         return value;
 }
+// As a reference: Protobuf 3.21's Add of a text that it may move counts an element before it has
+// memory for it.
+inline const std::string& stored(const std::string& text) { return text; }
 template <class Tag>
 int32_t stored(Index<Tag> id) {
     return id.value;
