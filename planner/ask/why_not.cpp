@@ -124,7 +124,7 @@ void compare(const Plan& plan, WhyNotAnswer& a) {
                                            row_of(plan.options.objective).leaves_out)
                 : other > simpler
                     ? " It was not taken: its stages are harder to run (unequal widths, a layer "
-                      "in two, or more stages), and that must gain up to 3 %."
+                      "in two, or more stages), and that must gain up to 7 %."
                 : plan.options.tensor_parallel > 0 || plan.options.pipeline_stages > 0 ||
                         !plan.options.pins.empty()
                     ? " The plan's own shape or pins were forced."

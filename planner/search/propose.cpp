@@ -349,8 +349,7 @@ private:
             p.placement.stages.push_back(std::move(choice));
         }
         if (options_.whole_layers && cuts_a_layer(a_, p.placement)) return;
-        p.hardship = hardship(p.placement.stages.size(), is_regular(a_, p.placement)) *
-                     cost_of_devices(used.size(), options_.objective);
+        p.hardship = hardship(a_, p.placement) * cost_of_devices(used.size(), options_.objective);
         int64_t largest = 0;
         p.devices_used = static_cast<int>(used.size());
         for (const auto& [group, time] : busy) largest = std::max(largest, time);

@@ -11,7 +11,8 @@
 namespace cleave::planner {
 namespace {
 
-constexpr double kIrregular = 0.03, kManyStages = 0.01, kTwiceTheDevices = 0.02;
+constexpr double kCutsALayer = 0.03, kUneven = 0.03, kManyStages = 0.01;
+constexpr double kTwiceTheDevices = 0.02;
 
 // The layers that a stage touches.
 struct Layers {
@@ -28,33 +29,53 @@ Layers layers_of(const Analysis& a, const StageChoice& stage) {
     return layers;
 }
 
+// What decides how hard a stage is to run.
+struct Form {
+    size_t width = 0;
+    Layers layers;
+};
+
 bool share_a_layer(const Layers& before, const Layers& next) {
     return before.first <= before.last && next.first == before.last;
 }
 
-// Stages of one width, by their devices and layers. A graph without layers has nothing to cut.
-bool regular(const std::vector<size_t>& widths, const std::vector<Layers>& layers) {
-    const auto has_layers = [](const Layers& l) { return l.first <= l.last; };
-    for (size_t s = 1; s < widths.size(); ++s)
-        if (widths[s] != widths[0] || share_a_layer(layers[s - 1], layers[s])) return false;
-    return std::ranges::all_of(layers, has_layers) || std::ranges::none_of(layers, has_layers);
+bool cuts_a_layer(const std::vector<Form>& stages) {
+    return std::ranges::adjacent_find(stages, [](const Form& before, const Form& next) {
+               return share_a_layer(before.layers, next.layers);
+           }) != stages.end();
+}
+
+// One width, and layers in each; a graph without layers has nothing to cut.
+bool are_alike(const std::vector<Form>& stages) {
+    const auto has_layers = [](const Form& s) { return s.layers.first <= s.layers.last; };
+    return std::ranges::all_of(stages, [&](const Form& s) {
+        return s.width == stages[0].width && has_layers(s) == has_layers(stages[0]);
+    });
+}
+
+std::vector<Form> forms_of(const Analysis& analysis, const Placement& placement) {
+    std::vector<Form> forms;
+    for (const StageChoice& s : placement.stages)
+        forms.push_back({s.devices.size(), layers_of(analysis, s)});
+    return forms;
+}
+
+double hardship(const std::vector<Form>& stages) {
+    return 1 + (cuts_a_layer(stages) ? kCutsALayer : 0) + (are_alike(stages) ? 0 : kUneven) +
+           kManyStages * (1 - 1 / static_cast<double>(std::max<size_t>(1, stages.size())));
 }
 
 }  // namespace
 
-double hardship(size_t num_stages, bool regular) {
-    const double stages = static_cast<double>(std::max<size_t>(1, num_stages));
-    return 1 + (regular ? 0 : kIrregular) + kManyStages * (1 - 1 / stages);
+double hardship(std::span<const Stage> stages) {
+    std::vector<Form> forms;
+    for (const Stage& s : stages)
+        forms.push_back({s.devices.size(), {s.first_layer, s.last_layer}});
+    return hardship(forms);
 }
 
-double hardship(std::span<const Stage> stages) {
-    std::vector<size_t> widths;
-    std::vector<Layers> layers;
-    for (const Stage& s : stages) {
-        widths.push_back(s.devices.size());
-        layers.push_back({s.first_layer, s.last_layer});
-    }
-    return hardship(stages.size(), regular(widths, layers));
+double hardship(const Analysis& analysis, const Placement& placement) {
+    return hardship(forms_of(analysis, placement));
 }
 
 double cost_of_devices(size_t devices, Objective objective) {
@@ -98,21 +119,7 @@ bool is_better(const PlanBody& a, const PlanBody& b, Objective objective, const 
 }
 
 bool cuts_a_layer(const Analysis& analysis, const Placement& placement) {
-    for (size_t s = 1; s < placement.stages.size(); ++s)
-        if (share_a_layer(layers_of(analysis, placement.stages[s - 1]),
-                          layers_of(analysis, placement.stages[s])))
-            return true;
-    return false;
-}
-
-bool is_regular(const Analysis& analysis, const Placement& placement) {
-    std::vector<size_t> widths;
-    std::vector<Layers> layers;
-    for (const StageChoice& s : placement.stages) {
-        widths.push_back(s.devices.size());
-        layers.push_back(layers_of(analysis, s));
-    }
-    return regular(widths, layers);
+    return cuts_a_layer(forms_of(analysis, placement));
 }
 
 }  // namespace cleave::planner

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the search compares: an objective times the plan's hardship. A plan is regular when its
-// stages are of one width and each has whole layers. Another one is harder to run, and other tools
-// cannot carry it out, so it must gain 3 %. Of regular plans those of fewer stages win among
-// equals: more stages must gain up to 1 %. Of latency each doubling of the devices must gain 2 %:
-// devices that add next to nothing are left to others. The order is total, so that moves of the
-// search never go round. Limits come before all of it.
+// What the search compares: an objective times the plan's hardship. Stages are easiest to run, and
+// by other tools at all, where each has whole layers and all have one width. A plan that cuts a
+// layer in two must gain 3 %, and so must one of unequal widths; one of both 6 %; one of more
+// stages up to 1 %. Of latency each doubling of the devices must gain 2 %: devices that add next to
+// nothing are left to others. The order is total, so that moves of the search never go round.
+// Limits come before all of it.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace cleave::planner {
 
-// 1 for one stage; up to 1.04.
-double hardship(size_t num_stages, bool regular);
+// 1 for one stage; up to 1.07.
 double hardship(std::span<const Stage> stages);
+double hardship(const Analysis& analysis, const Placement& placement);
 
 // 1 for one device, 1.02 to the logarithm of their number to base 2. Always 1 for objectives that
 // serve many, whose devices all serve, and for that of fewest devices, which are counted first.
@@ -47,6 +47,5 @@ bool is_better(const PlanBody& a, const PlanBody& b, Objective objective, const 
 
 // Whether two stages have operators of one layer.
 bool cuts_a_layer(const Analysis& analysis, const Placement& placement);
-bool is_regular(const Analysis& analysis, const Placement& placement);
 
 }  // namespace cleave::planner

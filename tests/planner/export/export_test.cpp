@@ -169,10 +169,14 @@ TEST_CASE("vLLM's data-parallel engines and llama.cpp's servers have the devices
 TEST_CASE("llama.cpp's split puts every layer, and every MLP that is cut off, on the plan's device",
           "[planner]") {
     bool cut_layers = false, on_cpu = false;
+    const std::vector<std::string> halves{"layers.15.attention=sim:h100[0]",
+                                          "layers.15.down_proj=sim:h100[1]"};
     for (const char* devices : {"sim:h100[0-1]", "sim:rtx4090[0],sim:h100[1-2]",
                                 "host[0],sim:rtx4090[0-1]", "sim:mi300x[0-4]"}) {
         const int count = static_cast<int>(parse_devices(devices).size());
-        const Plan plan = plan_of("llama-3-8b", devices, 1, count, {}, {}, Objective::kThroughput);
+        const Plan plan =
+            plan_of("llama-3-8b", devices, 1, count,
+                    count == 2 ? halves : std::vector<std::string>(), {}, Objective::kThroughput);
         const std::string script = exported("llama.cpp", plan).files[0].contents;
         INFO(script);
         const int layers = 32, on_gpu = std::stoi(flag_of(script, "'-ngl'"));
