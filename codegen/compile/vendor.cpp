@@ -201,9 +201,8 @@ void require_arch_of_hiprtc(CompileWorkers& workers, const GpuArch& arch, const 
     const std::string library = fmt::format("hipRTC {} ({})", workers.version(), workers.library());
     const auto refuse = [&](const std::string& words) {
         throw UserError(
-            "{} does not know {}: of an empty kernel for it {}; a newer ROCm may, and "
-            "$gpu_compiler "
-            "clang does",
+            "{} does not know {}: of an empty kernel for it {}; a newer ROCm may, and so may "
+            "$gpu_compiler clang",
             library, arch.name, words);
     };
     ObjectCache cache(options.cache_dir);
