@@ -42,7 +42,7 @@ std::string body_of(const runtime::TraceRequest& request, int64_t vocab, uint64_
 
 LlamaServer::LlamaServer(const std::string& folder, const std::string& model, int64_t slots,
                          int64_t kv_tokens, int threads)
-    : port_(20000 + static_cast<int>(::getpid() % 20000)) {
+    : port_(20000 + static_cast<int>(::getpid() % 12000)) {
     const std::vector<std::string> words{folder + "/llama-server",
                                          "-m",
                                          model,
