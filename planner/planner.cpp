@@ -232,11 +232,8 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
     const int64_t most = options.most_users ? INT64_MAX : workload.batch;
     const std::vector<Division> all =
         pass("divide", [&] { return divisions(machine, options, most); });
-    // Devices; larger ones only where none of these is enough, while they come nearer to the
-    // limits.
-    constexpr size_t kLargestPart = 64;
+    constexpr size_t kLargestPart = 64;  // devices; larger ones only where none of these is enough
     std::optional<Found> best, outside;  // that keep the limits; that come nearest
-    bool comes_nearer = true;            // the last one that was planned
     const std::vector<std::string>* spare = nullptr;
     std::vector<ScoredReplicas> others;  // and the best
     size_t chosen = 0;
@@ -247,7 +244,7 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
         return plan_replica(model, part, share, options, must_fit, pass, enumerate);
     };
     for (const Division& division : all) {
-        if ((best || !comes_nearer) && division.parts.front().devices.size() > kLargestPart) break;
+        if (best && division.parts.front().devices.size() > kLargestPart) break;
         const auto replicas = static_cast<int64_t>(division.parts.size());
         const auto plan_for = [&](int64_t users) {
             return plan_on(division.parts.front(), users, false);
@@ -266,9 +263,9 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
         serving.users = options.most_users ? replicas * plan.workload.batch : workload.batch;
         plan.copies.assign(division.parts.begin() + 1, division.parts.end());
         if (excess(limits, serving) > 0) {
-            comes_nearer = !outside || excess(limits, serving) <
-                                           excess(limits, outside->plan.prediction.serving);
-            if (comes_nearer) outside = std::move(found);
+            if (!outside ||
+                excess(limits, serving) < excess(limits, outside->plan.prediction.serving))
+                outside = std::move(found);
             continue;
         }
         if (replicas > 1) found->shape += fmt::format(" in {} replicas", replicas);
