@@ -42,23 +42,26 @@
     FIELDS_EXPAND1(FIELDS_EXPAND1(FIELDS_EXPAND1(FIELDS_EXPAND1(__VA_ARGS__))))
 #define FIELDS_EXPAND1(...) __VA_ARGS__
 
-// Lambdas, because only a template may leave out what a field's type does not have.
-#define PUT_FIELD(name)                                                     \
-    [](const auto& s, auto* m) {                                            \
-        if constexpr (kIsOptional<decltype(s.name)>) {                      \
-            constexpr bool knows = requires { m->has_##name(); };           \
-            if (s.name) m->set_##name(stored(*s.name) + (knows ? 0 : 1));   \
-        } else if constexpr (kIsList<decltype(s.name)>) {                   \
-            for (const auto& item : s.name)                                 \
-                if constexpr (requires { m->add_##name(stored(item)); })    \
-                    m->add_##name(stored(item));                            \
-                else                                                        \
-                    put(item, m->add_##name());                             \
-        } else if constexpr (requires { m->set_##name(stored(s.name)); }) { \
-            m->set_##name(stored(s.name));                                  \
-        } else {                                                            \
-            put(s.name, m->mutable_##name());                               \
-        }                                                                   \
+// Lambdas, because only a template may leave out what a field's type does not have. Protobuf 3.21's
+// add of a text that it may move counts an element before it has memory for it: it is assigned.
+#define PUT_FIELD(name)                                                       \
+    [](const auto& s, auto* m) {                                              \
+        if constexpr (kIsOptional<decltype(s.name)>) {                        \
+            constexpr bool knows = requires { m->has_##name(); };             \
+            if (s.name) m->set_##name(stored(*s.name) + (knows ? 0 : 1));     \
+        } else if constexpr (kIsList<decltype(s.name)>) {                     \
+            for (const auto& item : s.name)                                   \
+                if constexpr (requires { m->add_##name()->assign(item); })    \
+                    m->add_##name()->assign(item);                            \
+                else if constexpr (requires { m->add_##name(stored(item)); }) \
+                    m->add_##name(stored(item));                              \
+                else                                                          \
+                    put(item, m->add_##name());                               \
+        } else if constexpr (requires { m->set_##name(stored(s.name)); }) {   \
+            m->set_##name(stored(s.name));                                    \
+        } else {                                                              \
+            put(s.name, m->mutable_##name());                                 \
+        }                                                                     \
     }(from, to);
 #define TAKE_FIELD(name)                                                         \
     [](const auto& m, auto& s) {                                                 \
@@ -94,9 +97,6 @@ auto stored(const T& value) {
     else
         return value;
 }
-// As a reference: Protobuf 3.21's Add of a text that it may move counts an element before it has
-// memory for it.
-inline const std::string& stored(const std::string& text) { return text; }
 template <class Tag>
 int32_t stored(Index<Tag> id) {
     return id.value;
