@@ -74,7 +74,6 @@ TEST_CASE(
                 const Plan free = plan_of(false, stages), whole = plan_of(true, stages);
                 CHECK_FALSE(cuts_layers(whole));
                 CHECK(weighed_ns(free, objective) <= weighed_ns(whole, objective));
-                // Stages of one width are worth up to 2 % of it, in either.
                 if (cuts_layers(free))
                     CHECK(1.02 * static_cast<double>(free.prediction.objective_ns) <
                           static_cast<double>(whole.prediction.objective_ns));
