@@ -60,6 +60,10 @@ constexpr std::array kModels{
                    "AMD Instinct MI300X data sheet; eight with 400 Gb/s Ethernet"},
     CatalogueModel{"mi325x", "gfx942", 262128, 6000, 163.4, 1307.4, 2614.9, 2614.9, 304, LinkKind::kXgmi, 64, 4000, 8, 8, "roce400",
                    "AMD Instinct MI325X data sheet; eight with 400 Gb/s Ethernet"},
+    CatalogueModel{"mi350x", "gfx950", 294896, 8000, 144.2, 2306.9, 4613.7, 4613.7, 256, LinkKind::kXgmi, 76.8, 4000, 8, 8, "roce400",
+                   "AMD Instinct MI350X data sheet, dense; eight with 400 Gb/s Ethernet"},
+    CatalogueModel{"mi355x", "gfx950", 294896, 8000, 157.3, 2516.6, 5033.2, 5033.2, 256, LinkKind::kXgmi, 76.8, 4000, 8, 8, "roce400",
+                   "AMD Instinct MI355X data sheet, dense; eight with 400 Gb/s Ethernet"},
     CatalogueModel{"7900xtx", "gfx1100", 24560, 960, 61.4, 122.8, 122.8, 122.8, 96, LinkKind::kPcie, 20, 10000, 4, 1, "",
                    "AMD Radeon RX 7900 XTX specifications"},
 };

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA: CUDA C++ Programming Guide, "Technical specifications per compute capability" (shared
 // memory per block with opt-in); sm_88, sm_103, sm_110 and sm_121: CCCL,
-// libcudacxx/include/cuda/__device/arch_traits.h. AMD: 64 KiB of LDS a workgroup and 1024 work
-// items on all of these; registers from the ISA manuals (512 VGPRs a lane on CDNA, AGPRs among
-// them; 256 otherwise). Resident threads: the same tables of NVIDIA; AMD's waves of a SIMD times
-// its SIMDs and lanes (10 on gfx906 and gfx908, 8 on gfx90a and gfx942, 16 of wave32 on RDNA).
-// Resident blocks, parts and granules: cuda_occupancy.h of the CUDA toolkit; for AMD LLVM,
-// AMDGPUBaseInfo.cpp (getMaxWorkGroupsPerCU, getTotalNumVGPRs, getVGPRAllocGranule), RDNA in LLVM's
-// default mode, in which a workgroup processor's four SIMDs and 128 KiB of LDS serve one workgroup.
-// Granule of LDS: LLVM, AMDGPUUsage (GRANULATED_LDS_SIZE); from gfx1030 on Mesa, src/amd/compiler
-// (lds_alloc_granule). Warpgroups: PTX ISA, wgmma ("requires sm_90a").
+// libcudacxx/include/cuda/__device/arch_traits.h. AMD: 64 KiB of LDS a workgroup (of gfx950, which
+// has 160, kernels take so many, too) and 1024 work items on all of these; registers from the ISA
+// manuals (512 VGPRs a lane on CDNA, AGPRs among them; 256 otherwise). Resident threads: the same
+// tables of NVIDIA; AMD's waves of a SIMD times its SIMDs and lanes (10 on gfx906 and gfx908, 8 on
+// newer CDNA, 16 of wave32 on RDNA). Resident blocks, parts and granules: cuda_occupancy.h of the
+// CUDA toolkit; for AMD LLVM, AMDGPUBaseInfo.cpp (getMaxWorkGroupsPerCU, getTotalNumVGPRs,
+// getVGPRAllocGranule), RDNA in LLVM's default mode, in which a workgroup processor's four SIMDs
+// and 128 KiB of LDS serve one workgroup. Granule of LDS: LLVM, AMDGPUUsage (GRANULATED_LDS_SIZE);
+// from gfx1030 on Mesa, src/amd/compiler (lds_alloc_granule). Warpgroups: PTX ISA, wgmma ("requires
+// sm_90a").
 #include "planner/machine/gpu_arch.h"
 
 #include "runtime/base/errors.h"
@@ -45,8 +46,9 @@ GpuArch nvidia(std::string_view name, int number, int64_t shared_kib, GpuUnit un
 }
 
 // VGPRs of one lane, of a SIMD and in which they are given out.
-constexpr GpuUnit compute_unit(int waves_of_simd, int vgprs, int granule) {
-    return {"compute unit", 64 * kKiB,   kPartsOfUnit * waves_of_simd * 64, 16, 512, 0,
+constexpr GpuUnit compute_unit(int waves_of_simd, int vgprs, int granule, int64_t lds_kib = 64,
+                               int64_t lds_granule = 512) {
+    return {"compute unit", lds_kib * kKiB, kPartsOfUnit * waves_of_simd * 64, 16, lds_granule, 0,
             vgprs * 64,     granule * 64};
 }
 constexpr GpuUnit workgroup_processor(int vgprs, int granule) {
@@ -73,6 +75,7 @@ GpuArch amd(std::string_view name, int number, int warp_width, int64_t registers
 const std::vector<GpuArch>& gpu_archs() {
     using enum MatrixInstruction;
     constexpr GpuUnit kVega = compute_unit(10, 256, 4), kCdna = compute_unit(8, 512, 8);
+    constexpr GpuUnit kCdna4 = compute_unit(8, 512, 8, 160, 1280);
     constexpr GpuUnit kRdna = workgroup_processor(1024, 16);
     constexpr GpuUnit kWideRdna = workgroup_processor(1536, 24);
     static const std::vector<GpuArch> kArchs = {
@@ -94,6 +97,7 @@ const std::vector<GpuArch>& gpu_archs() {
         amd("gfx908", 0x908, 64, 65536, 512, kMfmaGfx908, kVega),
         amd("gfx90a", 0x90a, 64, 131072, 512, kMfmaGfx90a, kCdna),
         amd("gfx942", 0x942, 64, 131072, 512, kMfma, kCdna),
+        amd("gfx950", 0x950, 64, 131072, 512, kMfma, kCdna4),
         amd("gfx1030", 0x1030, 32, 65536, 256, kNone, kRdna),
         amd("gfx1100", 0x1100, 32, 98304, 256, kWmmaGfx11, kWideRdna),
         amd("gfx1101", 0x1101, 32, 98304, 256, kWmmaGfx11, kWideRdna),

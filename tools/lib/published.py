@@ -44,6 +44,8 @@ def arguments_of(row):
     """The command's, with a name for the configuration that it has by path."""
     words = shlex.split(row["cleave command"])[2:]
     words = [re.sub(r"^cfg31-(\d+b)/config\.json$", r"llama-3.1-\1", w) for w in words]
+    if "MI355X" in row["source"]:
+        words = [w.replace("sim:mi325x", "sim:mi355x") for w in words]
     for name, fabric in FABRICS:
         if name in row["source"]:
             words += ["--fabric", fabric]

@@ -28,8 +28,10 @@
 #define CLEAVE_GFX 0x908
 #elif defined(__gfx90a__)
 #define CLEAVE_GFX 0x90a
-#elif defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
+#elif defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__)
 #define CLEAVE_GFX 0x942
+#elif defined(__gfx950__)
+#define CLEAVE_GFX 0x950
 #elif defined(__GFX10__)
 #define CLEAVE_GFX 0x1030
 #elif defined(__GFX11__)
@@ -46,7 +48,7 @@
 #if CLEAVE_SM >= 80
 #define CLEAVE_MMA_SYNC 1
 #endif
-#elif CLEAVE_GFX == 0x908 || CLEAVE_GFX == 0x90a || CLEAVE_GFX == 0x942
+#elif CLEAVE_GFX >= 0x908 && CLEAVE_GFX < 0x1000
 #define CLEAVE_MFMA 1
 #elif CLEAVE_GFX >= 0x1100 && CLEAVE_GFX < 0x1200
 #define CLEAVE_WMMA_GFX11 1

@@ -30,11 +30,11 @@ std::string arch_in(std::string_view properties) {
     return std::string(properties.substr(at, end - at));
 }
 
-// Transfers of a pin in a clock as the driver counts it. HBM2 has two, HBM3 of MI300 four, as its
-// 1300 MHz and 8192 bits make the 5.3 TB/s of its data sheet; GDDR6 of RDNA's cards has sixteen, as
-// 1250 MHz and 384 bits make the 960 GB/s of a 7900 XTX.
+// Transfers of a pin in a clock as the driver counts it. HBM2 has two, HBM3 of MI300 and MI350
+// four, as its 1300 MHz and 8192 bits make the 5.3 TB/s of its data sheet; GDDR6 of RDNA's cards
+// has sixteen, as 1250 MHz and 384 bits make the 960 GB/s of a 7900 XTX.
 int64_t transfers_per_clock(const std::string& arch) {
-    if (arch == "gfx942") return 4;
+    if (arch == "gfx942" || arch == "gfx950") return 4;
     return arch.starts_with("gfx1") ? 16 : 2;
 }
 

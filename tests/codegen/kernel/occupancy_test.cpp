@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/compile/amdgpu.h"
 #include "codegen/kernel/occupancy.h"
 #include "tests/support/test.h"
 
@@ -58,7 +59,7 @@ int blocks_by_nvidia(const GpuArch& arch, int threads, int shared, int registers
 }
 #endif
 
-struct Launch {
+struct Trial {
     int warps, registers, lds;
     // The registers that the kernel names: from 257 on those that accumulate.
     std::string named() const {
@@ -68,10 +69,10 @@ struct Launch {
 };
 
 // One OpenCL kernel each.
-std::string source_of(const std::vector<Launch>& launches, int warp_width) {
+std::string source_of(const std::vector<Trial>& launches, int warp_width) {
     std::string source;
     for (size_t i = 0; i < launches.size(); ++i) {
-        const Launch& l = launches[i];
+        const Trial& l = launches[i];
         const int threads = l.warps * warp_width;
         const std::string hold =
             l.lds == 0
@@ -86,7 +87,7 @@ std::string source_of(const std::vector<Launch>& launches, int warp_width) {
 }
 
 // Waves of a SIMD, of each kernel in order, from the comments of Clang's assembly.
-std::vector<int> waves_by_llvm(const GpuArch& arch, const std::vector<Launch>& launches) {
+std::vector<int> waves_by_llvm(const GpuArch& arch, const std::vector<Trial>& launches) {
     test::TemporaryFolder folder;
     const std::string source = (folder.path() / "kernels.cl").string(),
                       assembly = (folder.path() / "kernels.s").string();
@@ -108,8 +109,8 @@ std::vector<int> waves_by_llvm(const GpuArch& arch, const std::vector<Launch>& l
 // Blocks of 1, 2 and 4 waves fill SIMDs evenly, so that LLVM, which looks at one SIMD, and a count
 // of blocks agree; more waves with registers to spare. LDS in whole granules, to which LLVM does
 // not round.
-std::vector<Launch> launches_of(const GpuArch& arch) {
-    std::vector<Launch> launches;
+std::vector<Trial> launches_of(const GpuArch& arch) {
+    std::vector<Trial> launches;
     const bool accumulates =
         arch.matrix == MatrixInstruction::kMfma || arch.matrix == MatrixInstruction::kMfmaGfx90a;
     for (int warps : {1, 2, 4})
@@ -158,18 +159,22 @@ TEST_CASE("predicted waves of an AMD SIMD are those that LLVM states of the same
           "[codegen]") {
     if (std::system("command -v clang-19 > /dev/null 2>&1") != 0)
         CLEAVE_SKIP("no clang-19 on the search path");
+    const std::string known = amdgpu_clang_info().archs + " ";
+    int compared = 0;
     for (const GpuArch& arch : gpu_archs()) {
-        if (arch.vendor == planner::Vendor::kNvidia) continue;
-        const std::vector<Launch> launches = launches_of(arch);
+        if (known.find(std::string(arch.name) + " ") == std::string::npos) continue;
+        ++compared;
+        const std::vector<Trial> launches = launches_of(arch);
         const std::vector<int> theirs = waves_by_llvm(arch, launches);
         for (size_t i = 0; i < launches.size(); ++i) {
-            const Launch& l = launches[i];
+            const Trial& l = launches[i];
             CAPTURE(arch.name, l.warps, l.registers, l.lds);
             const Occupancy ours =
                 predict_occupancy(arch, l.warps * arch.warp_width, l.lds, l.registers);
             CHECK((ours.warps + planner::kPartsOfUnit - 1) / planner::kPartsOfUnit == theirs[i]);
         }
     }
+    CHECK(compared >= 10);  // all but gfx950, which LLVM 19 does not know
 }
 
 // Figures of the sources that planner/machine/gpu_arch.cpp names, where neither of the above needs

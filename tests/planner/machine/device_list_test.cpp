@@ -118,8 +118,9 @@ TEST_CASE("catalogue devices beyond a node of eight are joined by a network", "[
     Machine machine = build_machine(parse_devices("sim:h100[0-15]"), {});
     REQUIRE(machine.link(DeviceId(0), DeviceId(7))->kind == LinkKind::kNvlink);
     REQUIRE(machine.link(DeviceId(0), DeviceId(8))->kind == LinkKind::kNetwork);
-    for (const char* model : {"h100", "h200", "a100-40", "a100-80", "a40", "l40s", "rtx4090",
-                              "b200", "gb200", "mi210", "mi250x", "mi300x", "mi325x", "host"}) {
+    for (const char* model :
+         {"h100", "h200", "a100-40", "a100-80", "a40", "l40s", "rtx4090", "b200", "gb200", "mi210",
+          "mi250x", "mi300x", "mi325x", "mi350x", "host"}) {
         Machine one = build_machine(parse_devices(std::string("sim:") + model), {});
         REQUIRE(one.devices.at(0).memory_bytes > 0);
         REQUIRE(one.devices.at(0).flops(DType::kBF16) > 0);
