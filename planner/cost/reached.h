@@ -30,7 +30,7 @@ inline constexpr std::array kReached{
     Reached{"sm_100", "", 1, 1, "b200", 1, "ai-dynamo/aiconfigurator: sums of vLLM; TensorRT-LLM's take 0.7 of the time"},
     Reached{"gfx90a", "", 0.82, 1, "h200", 1, "pytorch-labs/gpt-fast, one die of an MI250X: 0.63"},
     Reached{"gfx942", "", 0.82, 2, "h200", 0.7, "ROCm/vllm, MI300X: 37 us a layer more at batch 1; vllm#39080: sums in 0.75 of the time"},
-    Reached{"gfx950", "", 0.82, 2, "h200", 0.7, "taken from gfx942; vllm#39080, MI355X: sums in 0.75 of the time"},
+    Reached{"gfx950", "", 0.82, 2, "h200", 0.75, "as gfx942; vllm#39080, MI355X: sums in 0.75 of the time"},
 };
 // clang-format on
 
