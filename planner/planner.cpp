@@ -222,17 +222,20 @@ std::optional<Found> plan_replica(const Model& model, const Machine& machine, Wo
         s.users == 1 ? "one user" : fmt::format("{} users", s.users), ms(s.ttft_ns), ms(s.tpot_ns));
 }
 
-// The best plan of many users: over each division of the machine into alike parts, the users of a
-// part in a plan of the first one. Nothing where none fits and keeps the limits, or, where it
-// `must`, the UserError that says so.
+constexpr size_t kLargestPart = 64;  // devices; larger ones only where none of these is enough
+// Devices of several kinds; more of them only where no kind serves alone.
+constexpr size_t kLargestMixed = 128;
+
+// The best plan of many users: over each division of the machine into alike parts of `most_devices`
+// at most, the users of a part in a plan of the first one. Nothing where none fits and keeps the
+// limits, or, where it `must`, the UserError that says so.
 std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const Workload& workload,
-                               const PlanOptions& options, bool must, const Passes& pass,
-                               bool enumerate) {
+                               const PlanOptions& options, size_t most_devices, bool must,
+                               const Passes& pass, bool enumerate) {
     const Limits limits = limits_of(options);
     const int64_t most = options.most_users ? INT64_MAX : workload.batch;
     const std::vector<Division> all =
         pass("divide", [&] { return divisions(machine, options, most); });
-    constexpr size_t kLargestPart = 64;  // devices; larger ones only where none of these is enough
     std::optional<Found> best, outside;  // that keep the limits; that come nearest
     const std::vector<std::string>* spare = nullptr;
     std::vector<ScoredReplicas> others;  // and the best
@@ -244,7 +247,8 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
         return plan_replica(model, part, share, options, must_fit, pass, enumerate);
     };
     for (const Division& division : all) {
-        if (best && division.parts.front().devices.size() > kLargestPart) break;
+        const size_t devices = division.parts.front().devices.size();
+        if (devices > most_devices || (best && devices > kLargestPart)) break;
         const auto replicas = static_cast<int64_t>(division.parts.size());
         const auto plan_for = [&](int64_t users) {
             return plan_on(division.parts.front(), users, false);
@@ -292,15 +296,17 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
 std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
                                   const Workload& workload, const PlanOptions& options, bool must,
                                   const Passes& pass, bool enumerate) {
-    const auto plan_on = [&](const Machine& part, int64_t users, bool needed) {
+    const auto plan_on = [&](const Machine& part, int64_t users, bool needed,
+                             size_t most_devices = SIZE_MAX) {
         Workload share = workload;
         share.batch = users;
-        return plan_alike(model, part, share, options, needed, pass, enumerate);
+        return plan_alike(model, part, share, options, most_devices, needed, pass, enumerate);
     };
     const bool may_makes = may_have_makes(machine, options);
     // Each kind by itself may serve what all together do not.
     const bool kinds = may_makes && kinds_of(machine).size() > 1;
-    std::optional<Plan> best = plan_on(machine, workload.batch, must && !kinds);
+    std::optional<Plan> best =
+        plan_on(machine, workload.batch, must && !kinds, kinds ? kLargestMixed : SIZE_MAX);
     if (!may_makes || (!best && !kinds)) return best;
     std::optional<Plan> makes = pass("makes", [&] {
         return plan_makes(
@@ -308,7 +314,8 @@ std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
             [&](const Machine& part, int64_t users) { return plan_on(part, users, false); });
     });
     if (makes) return makes;
-    return best || !must ? std::move(best) : plan_on(machine, workload.batch, true);
+    if (best || (!must && machine.devices.size() <= kLargestMixed)) return best;
+    return plan_on(machine, workload.batch, must);
 }
 
 }  // namespace

@@ -15,17 +15,18 @@ using Devices = std::vector<DeviceId>;  // in the user's order
 
 class DeviceMoves {
 public:
-    DeviceMoves(const Analysis& a, const PlanRequest& request, const Placement& placement)
-        : a_(a), request_(request), placement_(placement) {
+    DeviceMoves(const Analysis& a, const PlanRequest& request, Placement placement,
+                const std::function<bool(Placement)>& takes_more)
+        : a_(a), request_(request), placement_(std::move(placement)), takes_more_(takes_more) {
         for (DeviceId d : user_order(request.machine)) {
             const bool used =
-                std::any_of(placement.stages.begin(), placement.stages.end(),
+                std::any_of(placement_.stages.begin(), placement_.stages.end(),
                             [&](const StageChoice& s) { return contains(s.devices, d); });
             if (!used) unused_.push_back(d);
         }
     }
 
-    std::vector<Placement> all() {
+    void make() {
         std::vector<const StageChoice*> groups;  // of devices, each once
         for (const StageChoice& stage : placement_.stages)
             if (std::none_of(groups.begin(), groups.end(),
@@ -33,17 +34,19 @@ public:
                 groups.push_back(&stage);
         for (const StageChoice* group : groups) other_devices(group->devices);
         for (size_t g = 0; g < groups.size(); ++g)
-            for (size_t h = g + 1; h < groups.size(); ++h) exchange(*groups[g], *groups[h]);
+            for (size_t h = g + 1; h < groups.size() && !ended_; ++h)
+                exchange(*groups[g], *groups[h]);
         for (DeviceId d : user_order(request_.machine)) alone(d);
-        for (size_t s = 0; s < placement_.stages.size(); ++s) {
+        for (size_t s = 0; s < placement_.stages.size() && !ended_; ++s) {
             hand_over(s);
             divide(s);
             if (s + 1 < placement_.stages.size()) join(s);
         }
-        return std::move(moves_);
     }
 
 private:
+    void offer(Placement move) { ended_ = ended_ || !takes_more_(std::move(move)); }
+
     static bool contains(const Devices& devices, DeviceId d) {
         return std::find(devices.begin(), devices.end(), d) != devices.end();
     }
@@ -66,6 +69,7 @@ private:
 
     // Wherever a stage has these devices, it gets those.
     void replace(const Devices& from, const Devices& to) {
+        if (ended_) return;
         for (const StageShares& shares : ways_to_share(to)) {
             Placement p = placement_;
             for (StageChoice& stage : p.stages)
@@ -73,7 +77,7 @@ private:
                     stage.devices = to;
                     stage.shares = shares;
                 }
-            moves_.push_back(std::move(p));
+            offer(std::move(p));
         }
     }
 
@@ -87,7 +91,7 @@ private:
             stage.devices = other->devices;
             stage.shares = other->shares;
         }
-        moves_.push_back(std::move(p));
+        offer(std::move(p));
     }
 
     void hand_over(size_t s) {
@@ -96,6 +100,7 @@ private:
             if (unit.begin <= stage.begin || unit.begin >= stage.end) continue;
             for (DeviceId fresh : unused_)
                 for (bool last : {true, false}) {
+                    if (ended_) return;
                     Placement p = placement_;
                     StageChoice part = stage;
                     part.devices = {fresh};
@@ -104,19 +109,20 @@ private:
                     (last ? p.stages[s].end : p.stages[s].begin) = unit.begin;
                     p.stages.insert(p.stages.begin() + static_cast<std::ptrdiff_t>(s) + last,
                                     std::move(part));
-                    moves_.push_back(std::move(p));
+                    offer(std::move(p));
                 }
         }
     }
 
     // All work on one device.
     void alone(DeviceId d) {
+        if (ended_) return;
         StageChoice stage;
         stage.devices = {d};
         stage.begin = placement_.stages.front().begin;
         stage.end = placement_.stages.back().end;
         stage.shares = ways_to_share(stage.devices).front();
-        moves_.push_back({{std::move(stage)}});
+        offer({{std::move(stage)}});
     }
 
     // One of the stage's devices takes the last units alone, or the first.
@@ -127,6 +133,7 @@ private:
                 continue;
             for (DeviceId own : stage.devices)
                 for (bool last : {true, false}) {
+                    if (ended_) return;
                     Placement p = placement_;
                     StageChoice part = stage, rest = stage;
                     part.devices = {own};
@@ -138,7 +145,7 @@ private:
                     p.stages[s] = last ? rest : part;
                     p.stages.insert(p.stages.begin() + static_cast<std::ptrdiff_t>(s) + 1,
                                     last ? part : rest);
-                    moves_.push_back(std::move(p));
+                    offer(std::move(p));
                 }
         }
     }
@@ -150,7 +157,7 @@ private:
             p.stages[keeps].begin = placement_.stages[s].begin;
             p.stages[keeps].end = placement_.stages[s + 1].end;
             p.stages.erase(p.stages.begin() + static_cast<std::ptrdiff_t>(keeps == s ? s + 1 : s));
-            moves_.push_back(std::move(p));
+            offer(std::move(p));
         }
     }
 
@@ -167,19 +174,20 @@ private:
 
     const Analysis& a_;
     const PlanRequest& request_;
-    const Placement& placement_;
+    const Placement placement_;
+    const std::function<bool(Placement)>& takes_more_;
+    bool ended_ = false;
     Devices unused_;
     std::map<Devices, std::vector<StageShares>> ways_;
-    std::vector<Placement> moves_;
 };
 
 }  // namespace
 
-std::vector<Placement> device_moves(const Analysis& analysis, const PlanRequest& request,
-                                    const Placement& placement) {
+void device_moves(const Analysis& analysis, const PlanRequest& request, const Placement& placement,
+                  const std::function<bool(Placement)>& takes_more) {
     CostTables tables(analysis, request.machine, request.workload, user_order(request.machine), 0);
-    if (!tables.unequal(0, tables.num_devices())) return {};
-    return DeviceMoves(analysis, request, placement).all();
+    if (tables.unequal(0, tables.num_devices()))
+        DeviceMoves(analysis, request, placement, takes_more).make();
 }
 
 }  // namespace cleave::planner

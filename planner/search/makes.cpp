@@ -22,6 +22,10 @@
 namespace cleave::planner {
 namespace {
 
+// The searches of the parts take together about as long as the first one, and three rounds. Of more
+// devices than these, what a plan leaves unused is no part.
+constexpr size_t kSomeDevices = 32;
+
 using Parts = std::vector<std::vector<DeviceId>>;
 using PlanOn = std::function<std::optional<Plan>(const Machine&, int64_t)>;
 
@@ -48,8 +52,9 @@ Plan joined(std::vector<Plan> makes) {
     return plan;
 }
 
+// `may_leave`: a part that has no plan is left unused, where others have one.
 std::optional<Plan> plan_parts(const Machine& machine, const Parts& parts, int64_t users,
-                               bool most_users, const PlanOn& plan_on) {
+                               bool most_users, bool may_leave, const PlanOn& plan_on) {
     if (!most_users && users < std::ssize(parts)) return std::nullopt;
     const std::vector<Machine> machines = parts_of(machine, parts);
     std::vector<double> weights;
@@ -69,6 +74,11 @@ std::optional<Plan> plan_parts(const Machine& machine, const Parts& parts, int64
         std::vector<Plan> makes;
         for (size_t p = 0; p < machines.size(); ++p) {
             std::optional<Plan> plan = plan_on(machines[p], shares[p]);
+            if (!plan && !best && may_leave && parts.size() > 1) {
+                Parts rest = parts;
+                rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(p));
+                return plan_parts(machine, rest, users, most_users, may_leave, plan_on);
+            }
             if (!plan) return best;
             weights[p] = tokens_per_second(*plan);
             makes.push_back(std::move(*plan));
@@ -79,19 +89,26 @@ std::optional<Plan> plan_parts(const Machine& machine, const Parts& parts, int64
     return best;
 }
 
-// Each kind of devices; the devices of `plan`, and those that it leaves unused.
-std::vector<Parts> ways_to_part(const Machine& machine, const Plan* plan) {
-    constexpr size_t kMostKinds = 4;
-    std::vector<Parts> ways;
-    if (Parts kinds = kinds_of(machine); kinds.size() > 1 && kinds.size() <= kMostKinds)
-        ways.push_back(std::move(kinds));
-    if (!plan) return ways;
-    const std::set<std::string> taken = used_device_names(*plan);
+// The devices of `plan`, and those that it leaves unused; none where there are none of them.
+Parts used_and_spare(const Machine& machine, const Plan& plan) {
+    const std::set<std::string> taken = used_device_names(plan);
     std::vector<DeviceId> used, spare;
     for (size_t d = 0; d < machine.devices.size(); ++d)
         (taken.contains(machine.devices[d].name) ? used : spare).emplace_back(d);
-    if (!used.empty() && !spare.empty()) ways.push_back({used, spare});
-    return ways;
+    if (used.empty() || spare.empty()) return {};
+    return {used, spare};
+}
+
+// Says which devices are in none of its replicas.
+void explain_left(const Machine& machine, Plan& plan) {
+    const std::vector<std::string> names = all_device_names(plan);
+    std::vector<std::string> left;
+    for (const DeviceInfo& d : machine.devices)
+        if (std::ranges::find(names, d.name) == names.end()) left.push_back(d.name);
+    if (!left.empty())
+        plan.why.binding +=
+            fmt::format("; unused: {} (no replica of their kind fits and keeps the limits)",
+                        folded_names(left));
 }
 
 // As the search compares plans.
@@ -117,27 +134,34 @@ ScoredReplicas scored(const Plan& plan) {
 }  // namespace
 
 bool may_have_makes(const Machine& machine, const PlanOptions& options) {
-    // The searches of the parts take together about as long as the first one, and three rounds.
-    constexpr size_t kMostDevices = 32;
     const ObjectiveRow& row = row_of(options.objective);
     return options.replicas == 0 && options.tensor_parallel == 0 && options.pipeline_stages == 0 &&
            options.pins.empty() && row.serves && !row.fewest_for_load &&
-           machine.devices.size() > 1 && machine.devices.size() <= kMostDevices;
+           (machine.devices.size() <= kSomeDevices ? machine.devices.size() > 1
+                                                   : kinds_of(machine).size() > 1);
 }
 
 std::optional<Plan> plan_makes(const Machine& machine, const Plan* alike, bool most_users,
                                int64_t users, const PlanOn& plan_on) {
     constexpr double kGain = 1.03;
+    constexpr size_t kMostKinds = 4;
     std::optional<Plan> best;
-    for (const Parts& parts : ways_to_part(machine, alike)) {
-        std::optional<Plan> plan = plan_parts(machine, parts, users, most_users, plan_on);
+    const auto consider = [&](const Parts& parts, bool may_leave) {
+        std::optional<Plan> plan =
+            plan_parts(machine, parts, users, most_users, may_leave, plan_on);
         if (plan && (!best || worth(*plan) > worth(*best))) best = std::move(plan);
-    }
+    };
+    if (const Parts kinds = kinds_of(machine); kinds.size() > 1 && kinds.size() <= kMostKinds)
+        consider(kinds, true);
+    if (alike && machine.devices.size() <= kSomeDevices)
+        if (const Parts parts = used_and_spare(machine, *alike); !parts.empty())
+            consider(parts, false);
     if (!best || (alike && worth(*best) < kGain * worth(*alike))) return std::nullopt;
     // In which every user has a token, on average.
     best->prediction.objective_ns =
         std::llround(1e9 * static_cast<double>(served_users(*best)) / tokens_per_second(*best));
     if (alike) explain_replicas({scored(*alike), scored(*best)}, 1, {}, *best);
+    explain_left(machine, *best);
     return best;
 }
 

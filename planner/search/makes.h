@@ -13,7 +13,7 @@
 namespace cleave::planner {
 
 // Whether they are a choice: of free shapes and a free number of replicas, for a throughput, on
-// 32 devices at most.
+// several devices; of more than 32 where they are of several kinds.
 bool may_have_makes(const Machine& machine, const PlanOptions& options);
 
 // The best plan with `others`, where it gives 3 % more tokens than `alike`, which is simpler, or

@@ -99,26 +99,30 @@ bool refine(const Analysis& analysis, const Shape& shape, const Limits& limits, 
     const Objective objective = request.options.objective;
     const bool open = is_open(analysis, shape);
     size_t steps = 0;
-    // Takes the first that gains.
-    auto improve = [&](std::vector<Placement> moves) {
-        for (Placement& move : moves) {
-            if (steps >= step_budget) break;
-            if (!meets_pins(analysis, shape.pins, move) ||
-                (request.options.whole_layers && cuts_a_layer(analysis, move)))
-                continue;
-            PlanBody candidate = builder.build(move);
-            steps += num_steps(candidate);
-            if (!fits_memory(candidate) || !is_better(candidate, plan, objective, limits)) continue;
-            plan = std::move(candidate);
-            placement = std::move(move);
+    bool improved = false;
+    // Takes it where it gains; false where no more is wanted: the first that gains is taken.
+    const auto takes_more = [&](Placement move) {
+        if (steps >= step_budget) return false;
+        if (!meets_pins(analysis, shape.pins, move) ||
+            (request.options.whole_layers && cuts_a_layer(analysis, move)))
             return true;
-        }
+        PlanBody candidate = builder.build(move);
+        steps += num_steps(candidate);
+        if (!fits_memory(candidate) || !is_better(candidate, plan, objective, limits)) return true;
+        plan = std::move(candidate);
+        placement = std::move(move);
+        improved = true;
         return false;
     };
+    const auto improve = [&] {
+        improved = false;
+        for (Placement& move : neighbours(analysis, request, open, placement))
+            if (!takes_more(std::move(move))) break;
+        if (open && !improved) device_moves(analysis, request, placement, takes_more);
+        return improved;
+    };
     bool gained = false;
-    while (improve(neighbours(analysis, request, open, placement)) ||
-           (open && improve(device_moves(analysis, request, placement))))
-        gained = true;
+    while (improve()) gained = true;
     return gained;
 }
 

@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include <fmt/format.h>
+
 #include "models/llama_graph.h"
 #include "planner/file/plan_file.h"
 #include "planner/plan/plan_queries.h"
@@ -153,6 +155,33 @@ TEST_CASE("limits that no replicas alike keep are kept by replicas of several ma
     CHECK(served_users(plan) == 34);
     CHECK_THAT(user_error([&] { plan_of(machine, 34, 1'000'000); }),
                Contains("no plan keeps $max_tpot 1 for"));
+}
+
+TEST_CASE("tens of devices of a second kind cost no tokens, whether they hold a replica or not",
+          "[planner][makes]") {
+    struct Case {
+        const char *model, *devices, *more;
+        int64_t users;
+        bool serves;
+    };
+    for (const Case& c :
+         {Case{"llama-3-70b", "sim:h100[0-31]", "sim:a100-80[0-15]", 256, true},
+          Case{"llama-3.1-405b", "sim:h100[0-63]", "sim:a100-80[0-7]", 512, false}}) {
+        CAPTURE(c.model);
+        const Graph graph = models::build_llama_graph(*models::find_shape(c.model), DType::kBF16);
+        const auto plan_on = [&](const std::string& devices) {
+            return make_plan(graph, machine_of(devices), {.batch = c.users},
+                             {.objective = Objective::kThroughput, .replicas = 0});
+        };
+        const Plan both = plan_on(fmt::format("{},{}", c.devices, c.more));
+        CHECK(find_violations(both).empty());
+        CHECK(served_users(both) == c.users);
+        CHECK(tokens_per_second(both) >= 0.99 * tokens_per_second(plan_on(c.devices)));
+        CHECK(both.others.size() == (c.serves ? 1 : 0));
+        const bool told =
+            both.why.binding.find("no replica of their kind fits") != std::string::npos;
+        CHECK(told == !c.serves);
+    }
 }
 
 }  // namespace cleave::test
