@@ -138,8 +138,7 @@ std::string unprintable_name(const Graph& graph) {
     for (const Weight& weight : graph.weights) look(weight.name);
     for (const RopeTable& table : graph.rope_tables) look(table.name);
     for (const std::string& note : graph.notes) look(note);
-    std::ranges::replace_if(found, is_control_character, '?');
-    return found;
+    return without_control_characters(std::move(found));
 }
 
 std::string graph_fault(const Graph& graph) {

@@ -81,6 +81,12 @@ Graph import_onnx(std::unique_ptr<onnx::ModelProto> proto, const std::string& pa
             "{}: the name '{}' has control characters; names of nodes, values and initializers are "
             "printable text: rename it in the exported model",
             path, name);
+    for (const Weight& weight : graph.weights)
+        if (weight.num_elements() == 0)
+            throw UserError(
+                "{}: the initializer '{}' has no elements, and an operator reads it as a weight; "
+                "export the model without that operator",
+                path, weight.name);
     check_graph(graph);
     return graph;
 }

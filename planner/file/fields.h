@@ -52,7 +52,7 @@
         } else if constexpr (kIsList<decltype(s.name)>) {                     \
             for (const auto& item : s.name)                                   \
                 if constexpr (requires { m->add_##name()->assign(item); })    \
-                    m->add_##name()->assign(item);                            \
+                    m->add_##name()->assign(stored(item));                    \
                 else if constexpr (requires { m->add_##name(stored(item)); }) \
                     m->add_##name(stored(item));                              \
                 else                                                          \
@@ -100,6 +100,15 @@ auto stored(const T& value) {
 template <class Tag>
 int32_t stored(Index<Tag> id) {
     return id.value;
+}
+// Names and paths: what would not be read again is not written.
+inline const std::string& stored(const std::string& text) {
+    if (has_control_characters(text))
+        throw UserError(
+            "'{}' has control characters, which no name or path in a plan file has; "
+            "rename it",
+            without_control_characters(text));
+    return text;
 }
 
 // No quantity of a plan comes near; sums of some of them stay in 64 bits.

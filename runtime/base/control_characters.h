@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 namespace cleave {
@@ -15,6 +16,12 @@ inline bool is_control_character(char c) {
 
 inline bool has_control_characters(std::string_view text) {
     return std::ranges::any_of(text, is_control_character);
+}
+
+// With ? for each of them.
+inline std::string without_control_characters(std::string text) {
+    std::ranges::replace_if(text, is_control_character, '?');
+    return text;
 }
 
 }  // namespace cleave

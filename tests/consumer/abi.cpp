@@ -39,6 +39,9 @@ void statuses() {
     expect(cleave_graph_import("no-such-file.onnx", nullptr, &graph) == CLEAVE_INVALID_INPUT &&
                !graph && error_has("no-such-file.onnx"),
            "a missing file is named");
+    expect(cleave_graph_new("a\x1b[2Jb", &graph) == CLEAVE_INVALID_INPUT && !graph &&
+               error_has("'a?[2Jb' has control characters"),
+           "names have no control characters");
     expect(cleave_machine_from_devices("sim:h100", &machine) == CLEAVE_OK && !*cleave_last_error(),
            "a call that succeeds leaves no error");
     cleave_machine_free(machine);

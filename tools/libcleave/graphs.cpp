@@ -8,6 +8,7 @@
 #include "models/open_model.h"
 #include "models/shapes.h"
 #include "planner/plan/foreign_op.h"
+#include "runtime/base/control_characters.h"
 #include "tools/cli/context_limit.h"
 #include "tools/libcleave/handles.h"
 
@@ -25,6 +26,15 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMost = int64_t{1}
                           << 50;  // of bytes, operations, columns: their sums stay in 64 bits
+
+// Shown in lines of messages and tables.
+std::string name_of(const char* given, const char* what) {
+    std::string name = text_of(given, what);
+    if (has_control_characters(name))
+        throw UserError("{} '{}' has control characters; names are printable text", what,
+                        without_control_characters(name));
+    return name;
+}
 
 void within(int64_t value, int64_t least, int64_t most, const std::string& op, const char* field) {
     if (value < least || value > most)
@@ -105,7 +115,7 @@ int64_t units_of(const Graph& graph, const Op& op, const cleave_operator& given)
 }
 
 void add_operator(cleave_graph& g, const cleave_operator& given) {
-    const std::string name = text_of(given.name, "operator.name");
+    const std::string name = name_of(given.name, "operator.name");
     check_operator(g, given, name);
     Graph& graph = g.graph;
     Op op;
@@ -177,7 +187,7 @@ cleave_status cleave_graph_new(const char* name, cleave_graph** out) {
     return guard([&] {
         needed(out, "out") = nullptr;
         auto made = std::make_unique<cleave_graph>();
-        made->graph.name = text_of(name, "name");
+        made->graph.name = name_of(name, "name");
         made->graph.config.model_type = "operators";
         made->of_operators = true;
         *out = made.release();

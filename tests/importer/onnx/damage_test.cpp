@@ -3,6 +3,8 @@
 #include <fstream>
 #include <random>
 
+#include <google/protobuf/text_format.h>
+
 #include "importer/onnx/import.h"
 #include "importer/weights/weight_reader.h"
 #include "tests/importer/support/onnx_files.h"
@@ -139,6 +141,29 @@ TEST_CASE("Initializers with impossible shapes, types and sizes are refused by n
                Contains("node"));
     CHECK_THAT(bad([](auto& t) { t.clear_raw_data(); }), Contains("0 bytes"));
     CHECK_THAT(bad([](auto& t) { t.clear_raw_data(); }), Contains(name));
+}
+
+TEST_CASE("A weight of no elements is refused by name", "[importer]") {
+    // The empty region of interest that exporters give Resize.
+    onnx::ModelProto model;
+    REQUIRE(google::protobuf::TextFormat::ParseFromString(
+        R"(ir_version: 8 opset_import { version: 17 }
+           graph {
+             name: "g"
+             node { input: "x" input: "roi" input: "scales" output: "y" op_type: "Resize"
+                    attribute { name: "mode" type: STRING s: "nearest" } }
+             initializer { name: "roi" data_type: 1 dims: 0 }
+             initializer { name: "scales" data_type: 1 dims: 2 float_data: 1 float_data: 2 }
+             input { name: "x" type { tensor_type { elem_type: 1 shape {
+                     dim { dim_value: 3 } dim { dim_value: 2 } } } } }
+             output { name: "y" type { tensor_type { elem_type: 1 shape {
+                      dim { dim_value: 3 } dim { dim_value: 4 } } } } }
+           })",
+        &model));
+    test::TemporaryFolder folder;
+    const fs::path path = folder.path() / "model.onnx";
+    test::save_onnx(model, path);
+    CHECK_THAT(file_error(path), Contains("the initializer 'roi' has no elements"));
 }
 
 TEST_CASE("A missing initializer, a cycle and a name defined twice are refused by node",

@@ -106,6 +106,12 @@ TEST_CASE("a plan is saved whole or not at all", "[planner]") {
     CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
     CHECK(has(user_error([&] { save_plan(plan, (folder.path() / "no" / "a.plan").string()); }),
               "cannot be written"));
+    Plan odd = plan;
+    odd.graph.path = "/models/a\x1b[2Jb/model.onnx";
+    const std::string unread = (folder.path() / "unread.plan").string();
+    CHECK(has(user_error([&] { save_plan(odd, unread); }),
+              "'/models/a?[2Jb/model.onnx' has control characters"));
+    CHECK_FALSE(std::filesystem::exists(unread));
     CHECK(has(user_error([&] { save_plan(plan, folder.path().string()); }), "cannot be written"));
     CHECK(has(user_error([&] { load_plan((folder.path() / "b.plan").string()); }),
               "there is no plan to read"));
