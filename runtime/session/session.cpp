@@ -86,7 +86,8 @@ struct Session::Impl {
     void open(const SessionOptions& options) {
         devices = open_devices(plan, drivers,
                                {options.threads, options.poison,
-                                std::min(10, options.watchdog_seconds), options.simt_seed, &ranks});
+                                std::min(options.settle_seconds, options.watchdog_seconds),
+                                options.simt_seed, &ranks});
         check_weights_present(plan);
     }
 

@@ -38,6 +38,7 @@ struct SessionOptions {
     std::optional<uint64_t> simt_seed;  // of the order of threads on simt devices; none: by index
     int watchdog_seconds =
         60;  // a transfer or collective that a member never reaches: error naming the step
+    int settle_seconds = 10;  // that a GPU given up may take to end; at most the watchdog's
     std::function<void(int64_t bytes_done, int64_t bytes_total)> upload_progress;
     const CancelToken* cancel = nullptr;
     // The process's, where other sessions use its cards, too. Null: the session opens its own.

@@ -81,7 +81,6 @@ TEST_CASE("logical devices of a card end a long prompt when one of them comes la
             const InstalledFake fake(vendor.kind);
             fake.live();
             SessionOptions options = options_for_fakes();
-            options.watchdog_seconds = 10;
             if (late) {
                 fake.room(kRoom);
                 fake.late(3, 400);

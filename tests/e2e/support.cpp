@@ -123,6 +123,7 @@ runtime::SessionOptions options_for_fakes() {
     runtime::SessionOptions options;
     options.poison = true;
     options.compile.gpu_compiler = "simt";
+    options.settle_seconds = options.watchdog_seconds;  // a sanitizer on a busy machine is slow
     return options;
 }
 
