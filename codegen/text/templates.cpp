@@ -3,11 +3,11 @@
 
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <vector>
 
 #include "codegen/text/embedded_templates.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/split.h"
 
 namespace cleave::codegen {
 
@@ -35,8 +35,9 @@ Block block_of(std::string_view name) {
     Block block;
     block.text = std::string(kBlock) + std::string(name) + "\n";
     if (is_numbered(name)) block.text += "#line 1 \"" + std::string(name) + "\"\n";
-    std::istringstream lines{std::string(template_file(name))};
-    for (std::string line; std::getline(lines, line);) {
+    std::vector<std::string> lines = split_at(std::string(template_file(name)), '\n');
+    lines.pop_back();  // behind the last line's end
+    for (const std::string& line : lines) {
         const bool is_include = line.starts_with(kInclude);
         if (is_include)
             block.includes.push_back(

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <sstream>
 
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/split.h"
 #include "runtime/base/split_mix.h"
 
 namespace cleave::runtime {
@@ -109,8 +109,7 @@ std::vector<TraceRequest> load_trace(const std::string& path) {
 std::vector<TraceRequest> trace_at_rate(const std::string& words) {
     constexpr std::string_view kSupported = "rate=R,prompt=P,output=O[,requests=N][,seed=S]";
     std::map<std::string, double> values{{"requests", 256}, {"seed", 0}};
-    std::istringstream stream(words);
-    for (std::string word; std::getline(stream, word, ',');) {
+    for (const std::string& word : split_at(words, ',')) {
         size_t equals = word.find('=');
         std::string key = word.substr(0, equals);
         std::string_view behind(word);

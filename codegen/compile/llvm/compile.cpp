@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -23,16 +22,15 @@
 #include "codegen/compile/llvm/abi.h"
 #include "codegen/compile/llvm/clang_job.h"
 #include "codegen/compile/llvm/target.h"
+#include "runtime/base/split.h"
 
 #define CLEAVE_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace cleave::llvm_backend {
 
 std::vector<std::string> split(const std::string& text, char separator) {
-    std::vector<std::string> parts;
-    std::string part;
-    for (std::istringstream in(text); std::getline(in, part, separator);)
-        if (!part.empty()) parts.push_back(part);
+    std::vector<std::string> parts = split_at(text, separator);
+    std::erase(parts, "");
     return parts;
 }
 

@@ -85,8 +85,12 @@ private:
             w.shape[1] *= w.shape.back();
             w.shape.pop_back();
         }
+        w.dtype = dtype_of(c.elem_type).value_or(DType::kUInt8);
+        if (!dtype_of(c.elem_type)) {  // of a type that nothing here has: its bytes
+            if (w.shape.empty()) w.shape = {1};
+            w.shape.back() *= elem_type_bits(c.elem_type) / 8;
+        }
         w.source_shape = w.shape;
-        w.dtype = dtype(c.elem_type);
         w.data = c.data;
         if (w.data.blob.valid()) {
             g_.blobs.push_back(model_.blobs[w.data.blob.index()]);

@@ -166,6 +166,42 @@ TEST_CASE("A weight of no elements is refused by name", "[importer]") {
     CHECK_THAT(file_error(path), Contains("the initializer 'roi' has no elements"));
 }
 
+TEST_CASE("Initializers of types that nothing here has are kept as their bytes", "[importer]") {
+    using T = onnx::TensorProto;
+    for (const auto& [type, bytes] : {std::pair{T::UINT16, 2},
+                                      {T::UINT32, 4},
+                                      {T::UINT64, 8},
+                                      {T::COMPLEX64, 8},
+                                      {T::COMPLEX128, 16},
+                                      {T::FLOAT8E4M3FNUZ, 1},
+                                      {T::FLOAT8E5M2, 1},
+                                      {T::FLOAT8E5M2FNUZ, 1}}) {
+        CAPTURE(type);
+        onnx::ModelProto model;
+        REQUIRE(google::protobuf::TextFormat::ParseFromString(
+            R"(ir_version: 8 opset_import { version: 17 }
+               graph {
+                 name: "g"
+                 node { input: "x" input: "w" output: "y" op_type: "Mystery" }
+                 initializer { name: "w" dims: 3 dims: 2 }
+                 input { name: "x" type { tensor_type { elem_type: 1 shape {
+                         dim { dim_value: 3 } dim { dim_value: 2 } } } } }
+                 output { name: "y" type { tensor_type { elem_type: 1 } } }
+               })",
+            &model));
+        onnx::TensorProto& w = *model.mutable_graph()->mutable_initializer(0);
+        w.set_data_type(type);
+        w.set_raw_data(std::string(static_cast<size_t>(6 * bytes), 'w'));
+        test::TemporaryFolder folder;
+        const fs::path path = folder.path() / "model.onnx";
+        test::save_onnx(model, path);
+        const importer::Graph graph = importer::import_onnx(path.string());
+        REQUIRE(graph.weights.size() == 1);
+        CHECK(graph.weights[0].dtype == DType::kUInt8);
+        CHECK(graph.weights[0].num_elements() == 6 * bytes);
+    }
+}
+
 TEST_CASE("A missing initializer, a cycle and a name defined twice are refused by node",
           "[importer]") {
     std::string name;
