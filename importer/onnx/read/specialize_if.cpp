@@ -160,8 +160,9 @@ void specialize_decoder_branches(onnx::ModelProto& proto, const std::string& pat
                 "same inputs; only a choice between decoding with and without past is understood",
                 path, node.name(), node.input(0));
         chosen[i] = body;
-        notes.push_back(fmt::format("node '{}' (If): took the branch that reads the past",
-                                    node.name().empty() ? node.output(0) : node.name()));
+        notes.push_back(fmt::format(
+            "node '{}' (If): took the branch that reads the past",
+            node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name()));
     }
     if (!chosen.empty()) {
         GraphProto flat;

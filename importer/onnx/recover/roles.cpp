@@ -23,6 +23,7 @@ public:
 
     // Values that carry the same numbers as `from`, in another shape or type.
     std::vector<Ref> same_numbers(Ref from, bool scaled) const {
+        if (from == kNone) return {};
         std::vector<Ref> found{from};
         for (size_t i = 0; i < found.size(); ++i)
             for (int n : consumers_[found[i]]) {
@@ -31,7 +32,8 @@ public:
                             is_one_of(node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze",
                                              "Flatten", "DequantizeLinear"});
                 same = same || (scaled && is_one_of(node, {"Mul", "Div"}) && is_scaling(node));
-                if (same && found.size() < 1000) found.push_back(node.output(0));
+                if (same && node.output(0) != kNone && found.size() < 1000)
+                    found.push_back(node.output(0));
             }
         return found;
     }

@@ -480,6 +480,29 @@ TEST_CASE("A mask for another number of heads than the attention has is refused 
                    Contains("its mask is given for 2 heads, not for 1 or 4"));
 }
 
+TEST_CASE("Nodes whose results have no name change nothing", "[importer]") {
+    test::TemporaryFolder folder;
+    const std::filesystem::path path = test::write_tiny(folder.path());
+    const std::string whole = importer::to_text(importer::import_onnx(path.string()));
+    ModelProto model = test::load_onnx(path);
+    onnx::GraphProto& graph = *model.mutable_graph();
+    for (NodeProto node : std::vector<NodeProto>(graph.node().begin(), graph.node().end()))
+        if (node.op_type() == "Gather" && node.input(1) == "input_ids") {
+            node.set_name("lost rows");
+            node.set_output(0, "");
+            *graph.add_node() = node;
+            node.set_name("lost ids");
+            node.set_op_type("Identity");
+            node.clear_attribute();
+            node.clear_input();
+            node.add_input("input_ids");
+            *graph.add_node() = node;
+        }
+    REQUIRE(graph.node_size() == test::load_onnx(path).graph().node_size() + 2);
+    test::save_onnx(model, path);
+    CHECK(importer::to_text(importer::import_onnx(path.string())) == whole);
+}
+
 TEST_CASE("A graph without an operator is refused", "[importer]") {
     CHECK_THAT(import_error([](ModelProto& m) {
                    m.mutable_graph()->clear_node();
