@@ -111,6 +111,7 @@ std::optional<View> reshaped(const View& view, const std::vector<Size>& sizes) {
         while (!is_one(rest)) {
             if (next == flat.size() || rest[0] <= 0 || rest[1] <= 0) return std::nullopt;
             Factor& f = flat[next];
+            if (f.size[0] <= 0 || f.size[1] <= 0) return std::nullopt;  // of nothing
             if (rest[0] % f.size[0] == 0 && rest[1] % f.size[1] == 0) {
                 axis.push_back(f);
                 rest = {rest[0] / f.size[0], rest[1] / f.size[1]};

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "importer/onnx/import.h"
+#include "importer/onnx/recover/view.h"
 #include "models/onnx_builder.h"
 #include "tests/importer/support/onnx_files.h"
 #include "tests/support/onnx_quantize.h"
@@ -501,6 +502,13 @@ TEST_CASE("Nodes whose results have no name change nothing", "[importer]") {
     REQUIRE(graph.node_size() == test::load_onnx(path).graph().node_size() + 2);
     test::save_onnx(model, path);
     CHECK(importer::to_text(importer::import_onnx(path.string())) == whole);
+}
+
+TEST_CASE("What a rotation of whole heads leaves over, of no features, has no other shape",
+          "[importer]") {
+    namespace onnx_form = importer::from_onnx;
+    const onnx_form::View nothing = onnx_form::whole_view(onnx_form::TermId(), 0, {1, 1}, {2, 5});
+    CHECK_FALSE(onnx_form::reshaped(nothing, {{1, 1}, {2, 5}, {2, 2}, {16, 16}}));
 }
 
 TEST_CASE("A graph without an operator is refused", "[importer]") {

@@ -151,8 +151,11 @@ TEST_CASE("a plan with a number near the ends of 64 bits is refused", "[planner]
 TEST_CASE("a plan with a number that is none, or a text of several lines, is refused",
           "[planner]") {
     Plan plan = hand_plan({{0}});
-    plan.machine.devices[0].name = "host[0]\ncleave: proved";
-    CHECK_THAT(user_error([&] { parse_plan(serialize_plan(plan), "x.plan"); }),
+    plan.machine.devices[0].name = "host[0]~cleave: proved";
+    std::string forged = payload(plan);  // Cleave writes no such text itself
+    REQUIRE(std::ranges::count(forged, '~') > 0);
+    std::ranges::replace(forged, '~', '\n');
+    CHECK_THAT(user_error([&] { parse_plan(envelope(forged), "x.plan"); }),
                Catch::Contains("x.plan") && Catch::Contains("control characters"));
     plan = hand_plan({{0}});
     for (importer::Op& op : plan.graph.ops)
