@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: a placement on devices that are not alike. Out: one after another those that differ from it by
-// a stage's devices. The dynamic programme takes contiguous ranges of one device order; a move here takes any
-// device: two stages exchange theirs; a stage gains an unused one, drops one, or takes an unused
-// one for one of its own; a stage gives its last units to an unused one or to one of its own alone,
-// or its first; of two neighbouring stages one does the work of both; a device does
-// all the work.
+// In: a placement on devices that are not alike. Out: one after another those that differ from it
+// by a stage's devices. The dynamic programme takes contiguous ranges of one device order; a move
+// here takes any device: two stages exchange theirs; a stage gains an unused one, drops one, or
+// takes an unused one for one of its own; a stage gives its last units to an unused one or to one
+// of its own alone, or its first; of two neighbouring stages one does the work of both; a device
+// does all the work.
 #pragma once
 
 #include <functional>
