@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/machine/device_names.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/used_devices.h"
 #include "planner/search/explain.h"
