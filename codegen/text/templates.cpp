@@ -35,9 +35,7 @@ Block block_of(std::string_view name) {
     Block block;
     block.text = std::string(kBlock) + std::string(name) + "\n";
     if (is_numbered(name)) block.text += "#line 1 \"" + std::string(name) + "\"\n";
-    std::vector<std::string> lines = split_at(std::string(template_file(name)), '\n');
-    lines.pop_back();  // behind the last line's end
-    for (const std::string& line : lines) {
+    for (const std::string& line : split_ended(std::string(template_file(name)), '\n')) {
         const bool is_include = line.starts_with(kInclude);
         if (is_include)
             block.includes.push_back(

@@ -109,7 +109,7 @@ std::vector<TraceRequest> load_trace(const std::string& path) {
 std::vector<TraceRequest> trace_at_rate(const std::string& words) {
     constexpr std::string_view kSupported = "rate=R,prompt=P,output=O[,requests=N][,seed=S]";
     std::map<std::string, double> values{{"requests", 256}, {"seed", 0}};
-    for (const std::string& word : split_at(words, ',')) {
+    for (const std::string& word : split_ended(words, ',')) {
         size_t equals = word.find('=');
         std::string key = word.substr(0, equals);
         std::string_view behind(word);

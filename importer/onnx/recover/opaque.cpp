@@ -85,8 +85,9 @@ private:
             w.shape[1] *= w.shape.back();
             w.shape.pop_back();
         }
-        w.dtype = dtype_of(c.elem_type).value_or(DType::kUInt8);
-        if (!dtype_of(c.elem_type)) {  // of a type that nothing here has: its bytes
+        const std::optional<DType> known = dtype_of(c.elem_type);
+        w.dtype = known.value_or(DType::kUInt8);
+        if (!known) {  // of a type that nothing here has: its bytes
             if (w.shape.empty()) w.shape = {1};
             w.shape.back() *= elem_type_bits(c.elem_type) / 8;
         }
