@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/model_folder.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <set>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/folder.h"
 #include "runtime/base/inside.h"
 #include "runtime/base/json_file.h"
 
@@ -19,12 +19,10 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kWhole = "model.safetensors";
 
 std::vector<std::string> safetensors_files(const fs::path& folder) {
-    std::vector<std::string> names;
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
-        if (entry.path().extension() == ".safetensors")
-            names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
+    std::vector<std::string> names = names_in(folder);
+    std::erase_if(names, [](const std::string& name) {
+        return fs::path(name).extension() != ".safetensors";
+    });
     return names;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/open_model.h"
 
-#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -11,6 +11,7 @@
 #include "models/gguf_model.h"
 #include "models/model_folder.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/folder.h"
 #include "runtime/base/gguf.h"
 
 namespace cleave::models {
@@ -19,10 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 size_t onnx_files(const fs::path& folder) {
-    std::error_code error;
     size_t count = 0;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
-        if (entry.path().extension() == ".onnx") ++count;
+    for (const fs::path name : names_in(folder))
+        if (name.extension() == ".onnx") ++count;
     return count;
 }
 
@@ -61,16 +61,14 @@ void refuse_what_is_no_model(const fs::path& path) {
             throw UserError("{}: this is {}", path.string(), what);
         return;
     }
-    std::vector<fs::path> files;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path, error))
-        files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
-    for (const fs::path& file : files)
-        if (file.extension() == ".onnx") return;
-    for (const fs::path& file : files)
-        if (const std::string what = known_as(file); !what.empty())
+    const std::vector<std::string> names = names_in(path, error);
+    if (error) throw UserError("{}: cannot read the folder: {}", path.string(), error.message());
+    for (const fs::path name : names)
+        if (name.extension() == ".onnx") return;
+    for (const std::string& name : names)
+        if (const std::string what = known_as(path / name); !what.empty())
             throw UserError("{}: neither an .onnx file nor safetensors are in the folder; {} is {}",
-                            path.string(), file.filename().string(), what);
+                            path.string(), name, what);
     if (fs::exists(path / "config.json", error))
         throw UserError(
             "{}: the folder has config.json, but no weights; download its .safetensors files, or "

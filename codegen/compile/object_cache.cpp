@@ -6,7 +6,6 @@
 // The file "limit", where there is one, has the limit in bytes, in decimal digits.
 #include "codegen/compile/object_cache.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -27,6 +26,7 @@
 #include "codegen/compile/gpu_objects.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/folder.h"
 #include "runtime/base/hash.h"
 
 namespace cleave::codegen {
@@ -250,12 +250,9 @@ int64_t limit_of(int folder) {
 CacheContents look_through(const fs::path& path, int folder) {
     CacheContents all{path, limit_of(folder), {}};
     const SystemTime yesterday = std::chrono::system_clock::now() - std::chrono::hours(24);
-    // (A directory_iterator ends the process where memory fails.)
-    Descriptor own(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    const std::unique_ptr<DIR, int (*)(DIR*)> listed(::fdopendir(own.get()), ::closedir);
-    if (listed) own.release();
-    for (const dirent* at = nullptr; listed && (at = ::readdir(listed.get())) != nullptr;) {
-        const std::string name = at->d_name;
+    std::error_code unreadable;  // counts as empty
+    for (const std::string& name : names_in(
+             Descriptor(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), unreadable)) {
         struct stat status{};
         if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
         if (name.ends_with(".tmp") && used_at(status) < yesterday)

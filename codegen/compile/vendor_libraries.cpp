@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/dynamic_library.h"
+#include "runtime/base/folder.h"
 
 namespace cleave::codegen {
 
@@ -18,12 +19,9 @@ using Names = std::vector<std::string>;
 // Files "STEM.so" and "STEM.so.*" of a folder, the newest version first; nothing for a folder that
 // is not there.
 void add_folder(Names& names, const fs::path& folder, const std::string& stem) {
-    std::error_code error;
     Names found;
-    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-        std::string file = at->path().filename().string();
-        if (file == stem + ".so" || file.starts_with(stem + ".so.")) found.push_back(at->path());
-    }
+    for (const std::string& file : names_in(folder))
+        if (file == stem + ".so" || file.starts_with(stem + ".so.")) found.push_back(folder / file);
     std::sort(found.begin(), found.end(), [](const std::string& a, const std::string& b) {
         return a.size() != b.size() ? a.size() > b.size() : a > b;
     });
@@ -33,11 +31,10 @@ void add_folder(Names& names, const fs::path& folder, const std::string& stem) {
 // Subfolders of `folder` whose names begin with `prefix`, the last first: /usr/local/cuda-13.0
 // before cuda-12.8.
 std::vector<fs::path> folders_like(const fs::path& folder, const std::string& prefix) {
-    std::error_code error;
     std::vector<fs::path> found;
-    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-        if (at->path().filename().string().starts_with(prefix)) found.push_back(at->path());
-    std::sort(found.rbegin(), found.rend());
+    for (const std::string& name : names_in(folder))
+        if (name.starts_with(prefix)) found.push_back(folder / name);
+    std::reverse(found.begin(), found.end());
     return found;
 }
 

@@ -2,7 +2,6 @@
 #include "importer/onnx/affinities.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <set>
 
@@ -10,6 +9,7 @@
 #include <google/protobuf/wire_format_lite.h>
 #include <onnx/onnx_pb.h>
 
+#include "importer/onnx/read/passes.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/mapped_file.h"
 
@@ -21,13 +21,6 @@ using Bytes = std::span<const std::byte>;
 
 // Field numbers of onnx.proto.
 constexpr int kModelGraph = 7, kModelConfiguration = 26, kGraphNode = 1;
-
-std::string onnx_file(const std::string& path) {
-    if (!std::filesystem::is_directory(path)) return path;
-    for (const auto& entry : std::filesystem::directory_iterator(path))
-        if (entry.path().extension() == ".onnx") return entry.path().string();
-    return path;
-}
 
 // Calls `visit` with every length-delimited field of a message; others are passed over. False: not
 // a message.
@@ -138,6 +131,8 @@ private:
 
 }  // namespace
 
-Affinities read_affinities(const std::string& path) { return Reader(onnx_file(path)).run(); }
+Affinities read_affinities(const std::string& path) {
+    return Reader(from_onnx::find_onnx_file(path)).run();
+}
 
 }  // namespace cleave::importer

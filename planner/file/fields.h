@@ -102,7 +102,7 @@ int32_t stored(Index<Tag> id) {
     return id.value;
 }
 // Names and paths: what would not be read again is not written.
-inline const std::string& stored(const std::string& text) {
+inline std::string stored(std::string text) {
     if (has_control_characters(text))
         throw UserError(
             "'{}' has control characters, which no name or path in a plan file has; "

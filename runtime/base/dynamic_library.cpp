@@ -11,6 +11,8 @@
 
 #include <dlfcn.h>
 
+#include "runtime/base/folder.h"
+
 namespace cleave {
 
 namespace {
@@ -94,10 +96,8 @@ std::vector<std::string> rocm_roots() {
             roots.emplace_back(folder);
     roots.emplace_back("/opt/rocm");
     std::vector<std::string> versions;
-    std::error_code error;
-    for (fs::directory_iterator at("/opt", error), end; !error && at != end; at.increment(error))
-        if (at->path().filename().string().starts_with("rocm-"))
-            versions.push_back(at->path().string());
+    for (const std::string& name : names_in("/opt"))
+        if (name.starts_with("rocm-")) versions.push_back("/opt/" + name);
     // By version, not by letter: 10.0 comes after 9.9.
     std::sort(versions.begin(), versions.end(), [](const std::string& a, const std::string& b) {
         return ::strverscmp(a.c_str(), b.c_str()) > 0;

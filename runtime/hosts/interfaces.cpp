@@ -14,16 +14,15 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <set>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/folder.h"
 
 namespace cleave::runtime {
 
@@ -83,9 +82,8 @@ std::vector<Interface> interfaces() {
 // Local addresses of the TCP connections of this process.
 std::set<std::string> connected_from() {
     std::set<std::string> addresses;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-        const int fd = std::atoi(entry.path().filename().c_str());
+    for (const std::string& name : names_in("/proc/self/fd")) {
+        const int fd = std::atoi(name.c_str());
         sockaddr_storage storage{};
         auto* address = reinterpret_cast<sockaddr*>(&storage);
         socklen_t length = sizeof storage;
@@ -130,10 +128,9 @@ void choose_network() {
         if (!lies_in(network, i.address)) continue;
         names.push_back(i.name);
         with_rdma.push_back(i.name);
-        std::error_code error;
-        for (const auto& device : std::filesystem::directory_iterator(
-                 "/sys/class/net/" + i.name + "/device/infiniband", error))
-            with_rdma.push_back(device.path().filename().string() + ":1");
+        for (const std::string& device :
+             names_in("/sys/class/net/" + i.name + "/device/infiniband"))
+            with_rdma.push_back(device + ":1");
     }
     if (names.empty())
         throw UserError(

@@ -143,6 +143,10 @@ std::vector<Fault> faults() {
         {"tools/columns.cmake",
          script + "set(x 1)  # " + tail.substr(12) + "\n",
          {":2: error: a comment of 101 columns"}},
+        {"planner/plan/iterator.cpp",
+         source + "// A directory_iterator is named.\n"
+                  "auto names(const Path& folder) { return fs::directory_iterator(folder); }\n",
+         {":3: error: a directory_iterator ends the process where memory ends"}},
         {"planner/plan/licence.cpp", "int licensed = 1;\n", {":1: error: no licence line"}},
         {"planner/plan/once.h", source + "int once();\n", {":1: error: no #pragma once"}},
         {"planner/plan/alone.h",

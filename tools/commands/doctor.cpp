@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // `cleave doctor`: what this installation found, where and in which version, and what to do about
 // what it did not.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -20,6 +23,7 @@
 #include "planner/machine/machine.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/folder.h"
 #include "runtime/cards/drivers.h"
 #include "runtime/drivers/host/host_topology.h"
 #include "runtime/drivers/vendors.h"
@@ -203,15 +207,19 @@ struct Cache {
 
 Cache measured(const std::string& what, const fs::path& path) {
     Cache cache{what, path.string(), "", 0, 0};
-    std::error_code error;
-    for (fs::recursive_directory_iterator
-             at(path, fs::directory_options::skip_permission_denied, error),
-         end;
-         !error && at != end; at.increment(error))
-        if (at->is_regular_file(error) && !at->is_symlink(error)) {
-            cache.bytes += static_cast<int64_t>(at->file_size(error));
+    for (std::vector<fs::path> folders{path}; !folders.empty();) {
+        const fs::path folder = std::move(folders.back());
+        folders.pop_back();
+        for (const std::string& name : names_in(folder)) {
+            const fs::path inside = folder / name;
+            struct stat status{};
+            if (::lstat(inside.c_str(), &status) != 0) continue;  // gone meanwhile
+            if (S_ISDIR(status.st_mode)) folders.push_back(inside);
+            if (!S_ISREG(status.st_mode)) continue;
+            cache.bytes += int64_t{status.st_size};
             ++cache.files;
         }
+    }
     return cache;
 }
 
@@ -227,13 +235,10 @@ std::vector<Cache> caches() {
         return {};
     std::vector<Cache> found{measured("compiled kernels", root / "kernels")};
     found.front().problem = codegen::why_not_kept();
-    std::vector<fs::path> others;
     std::error_code error;
-    for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error))
-        if (at->is_directory(error) && at->path().filename() != "kernels")
-            others.push_back(at->path());
-    std::sort(others.begin(), others.end());
-    for (const fs::path& path : others) found.push_back(measured(path.filename().string(), path));
+    for (const std::string& name : names_in(root))
+        if (name != "kernels" && fs::is_directory(root / name, error))
+            found.push_back(measured(name, root / name));
     return found;
 }
 

@@ -33,6 +33,10 @@ MAY = {
     "planner/verify": ["runtime/base", "importer/graph", "planner/machine", "planner/plan"],
 }
 
+# What the program must not use, and what instead.
+ITERATOR = re.compile(r"\bdirectory_iterator(\s+\w+)?\s*[({]")
+NOT_ITERATOR = "a directory_iterator ends the process where memory ends: names_in of runtime/base/folder.h"
+
 LINES_OF_FILE, LINES_OF_FUNCTION, COLUMNS_OF_COMMENT = 600, 80, 100
 BARE_URL = re.compile(r"\W*https?://\S+$")
 SPDX = "SPDX-License-Identifier: Apache-2.0"
@@ -124,6 +128,8 @@ def findings(root, path, kind):
         yield 1, f"no licence line: {SPDX}"
     if kind == "c++":
         yield from include_findings(root, path, text)
+        if not path.startswith("tests/"):
+            yield from ((text.count("\n", 0, at.start()) + 1, NOT_ITERATOR) for at in ITERATOR.finditer(text))
     if path.endswith(".h") and "templates/" not in path and "#pragma once" not in lines:
         yield 1, "no #pragma once"
     if len(lines) > LINES_OF_FILE:

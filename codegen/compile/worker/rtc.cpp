@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "runtime/base/folder.h"
+
 namespace cleave::codegen {
 
 namespace {
@@ -23,12 +25,12 @@ std::vector<DynamicLibrary> open_builtins_beside(const std::string& library) {
     namespace fs = std::filesystem;
     std::vector<DynamicLibrary> opened;
     if (library.find('/') == std::string::npos) return opened;
-    std::error_code unreadable;
-    for (const auto& entry : fs::directory_iterator(fs::path(library).parent_path(), unreadable)) {
-        if (!entry.path().filename().string().starts_with("libnvrtc-builtins.so")) continue;
+    const fs::path folder = fs::path(library).parent_path();
+    for (const std::string& name : names_in(folder)) {
+        if (!name.starts_with("libnvrtc-builtins.so")) continue;
         std::string why;
-        const std::string name = entry.path().string();
-        if (auto builtins = DynamicLibrary::open_first(std::span(&name, 1), &why))
+        const std::string path = folder / name;
+        if (auto builtins = DynamicLibrary::open_first(std::span(&path, 1), &why))
             opened.push_back(std::move(*builtins));
     }
     return opened;

@@ -5,6 +5,7 @@
 #include "importer/onnx/read/passes.h"
 #include "importer/onnx/read/wire_format.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/folder.h"
 
 namespace cleave::importer::from_onnx {
 namespace fs = std::filesystem;
@@ -20,19 +21,18 @@ std::string find_onnx_file(const std::string& path) {
         throw UserError("{}: no such file or folder; give an .onnx file or a folder with one",
                         path);
     if (!fs::is_directory(path, error)) return path;
-    std::vector<std::string> found;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path))
-        if (entry.path().extension() == ".onnx") found.push_back(entry.path().string());
+    std::vector<std::string> found = names_in(path, error);
+    if (error) throw UserError("{}: cannot read the folder: {}", path, error.message());
+    std::erase_if(found,
+                  [](const std::string& name) { return fs::path(name).extension() != ".onnx"; });
     if (found.empty())
         throw UserError("{}: the folder has no .onnx file; give the file's own path", path);
-    std::sort(found.begin(), found.end());
-    for (const std::string& file : found)
-        if (found.size() > 1 && fs::path(file).filename() == "model.onnx") return file;
+    for (const std::string& name : found)
+        if (found.size() > 1 && name == "model.onnx") return fs::path(path) / name;
     if (found.size() > 1)
         throw UserError("{}: the folder has {} .onnx files ({}, {}, ...); give the one to read",
-                        path, found.size(), fs::path(found[0]).filename().string(),
-                        fs::path(found[1]).filename().string());
-    return found[0];
+                        path, found.size(), found[0], found[1]);
+    return fs::path(path) / found[0];
 }
 
 namespace {
