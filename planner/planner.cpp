@@ -296,26 +296,38 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
 std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
                                   const Workload& workload, const PlanOptions& options, bool must,
                                   const Passes& pass, bool enumerate) {
-    const auto plan_on = [&](const Machine& part, int64_t users, bool needed,
-                             size_t most_devices = SIZE_MAX) {
-        Workload share = workload;
-        share.batch = users;
-        return plan_alike(model, part, share, options, most_devices, needed, pass, enumerate);
+    const auto plan_on = [&](bool needed, size_t most_devices) {
+        return plan_alike(model, machine, workload, options, most_devices, needed, pass, enumerate);
     };
     const bool may_makes = may_have_makes(machine, options);
     // Each kind by itself may serve what all together do not.
     const bool kinds = may_makes && kinds_of(machine).size() > 1;
-    std::optional<Plan> best =
-        plan_on(machine, workload.batch, must && !kinds, kinds ? kLargestMixed : SIZE_MAX);
-    if (!may_makes || (!best && !kinds)) return best;
+    std::optional<Plan> best = plan_on(must && !may_makes, kinds ? kLargestMixed : SIZE_MAX);
+    if (!may_makes) return best;
+    std::optional<Plan> outside;
+    if (options.max_ttft_ns > 0 || options.max_tpot_ns > 0) {
+        PlanOptions unlimited = options;
+        unlimited.max_ttft_ns = unlimited.max_tpot_ns = 0;
+        outside =
+            plan_alike(model, machine, workload, unlimited, kLargestMixed, false, pass, enumerate);
+    }
+    // All replicas hold keys and values of one type.
+    Workload share = workload;
+    share.kv_dtype = settled_kv_dtype(model.analysis.graph, machine, workload);
     std::optional<Plan> makes = pass("makes", [&] {
-        return plan_makes(
-            machine, best ? &*best : nullptr, options.most_users, workload.batch,
-            [&](const Machine& part, int64_t users) { return plan_on(part, users, false); });
+        return plan_makes(machine, best ? &*best : nullptr, outside ? &*outside : nullptr,
+                          options.most_users ? std::nullopt : std::optional(workload.batch),
+                          [&](const Machine& part, std::optional<int64_t> users) {
+                              PlanOptions own = options;
+                              own.most_users = !users;
+                              share.batch = users.value_or(workload.batch);
+                              return plan_alike(model, part, share, own, SIZE_MAX, false, pass,
+                                                enumerate);
+                          });
     });
     if (makes) return makes;
     if (best || (!must && machine.devices.size() <= kLargestMixed)) return best;
-    return plan_on(machine, workload.batch, must);
+    return plan_on(must, SIZE_MAX);
 }
 
 }  // namespace

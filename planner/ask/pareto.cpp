@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "planner/ask/figures.h"
+#include "planner/plan/used_devices.h"
 #include "planner/search/replicas.h"
 
 namespace cleave::planner {
@@ -13,8 +14,10 @@ namespace {
 constexpr size_t kLargestReplica = 64;  // devices; larger ones only where none of these fits
 constexpr int64_t kMostUsers = 4096;    // of a replica
 
-ParetoPoint point_of(const Plan& plan, size_t devices, int64_t replicas) {
+// Of the devices that the replica's plan uses: a part may have more, of another kind.
+ParetoPoint point_of(const Plan& plan, int64_t replicas) {
     const Figures f = figures_of(plan);
+    const size_t devices = used_devices(plan).size();
     const auto in_use = static_cast<double>(devices);
     return {f.shape,
             static_cast<int64_t>(devices),
@@ -69,8 +72,7 @@ Pareto pareto(const Case& base, const std::function<void(size_t, size_t)>& progr
             asked.options.most_users = most;
             const Outcome outcome = outcome_of(asked);
             if (outcome.plan)
-                points.push_back(
-                    point_of(*outcome.plan, parts.front().devices.size(), std::ssize(parts)));
+                points.push_back(point_of(*outcome.plan, std::ssize(parts)));
             else
                 found.refusal = outcome.refusal;
             return outcome.plan.has_value();

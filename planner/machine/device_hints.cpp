@@ -42,11 +42,22 @@ Counted counted(const std::string& text) {
     return {1, text};
 }
 
-// By its whole name, one that begins or ends with it ("a100", "4090"), or the nearest.
-std::string model_of(std::string name) {
-    name = plain(name);
+std::string without_vendor(const std::string& text) {
+    std::string name = plain(text);
     for (const char* vendor : {"nvidia", "amd", "geforce", "instinct", "tesla"})
         if (name.starts_with(vendor)) name.erase(0, std::string(vendor).size());
+    return name;
+}
+
+bool is_model(const std::string& text) {
+    return std::ranges::any_of(catalogue(), [name = without_vendor(text)](const auto& model) {
+        return plain(std::string(model.name)) == name;
+    });
+}
+
+// By its whole name, one that begins or ends with it ("a100", "4090"), or the nearest.
+std::string model_of(const std::string& text) {
+    const std::string name = without_vendor(text);
     if (name.size() < 2) return {};
     std::vector<std::string> names;
     for (const CatalogueModel& model : catalogue()) names.emplace_back(model.name);
@@ -79,7 +90,9 @@ constexpr std::array<Kind, 9> kKinds{{{"cpu", "host"},
 std::string likely_device(const std::string& entry) {
     const size_t open = entry.find('[');
     const std::string items = open == std::string::npos ? "" : entry.substr(open);
-    const Counted devices = counted(entry.substr(0, open));
+    const std::string whole = entry.substr(0, open);
+    // "rtx4090" is no 4090 of "rt".
+    const Counted devices = is_model(whole) ? Counted{1, whole} : counted(whole);
     const auto listed = [&](const std::string& kind) {
         if (!items.empty()) return kind + items;
         return devices.count > 1 ? fmt::format("{}[0-{}]", kind, devices.count - 1) : kind + "[0]";

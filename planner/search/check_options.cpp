@@ -64,8 +64,10 @@ void check_workload(const Graph& graph, const Workload& w) {
                         *w.kv_dtype, fmt::join(kKvDTypes, ", "));
 }
 
-void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
-    if (w.kv_dtype) return;
+}  // namespace
+
+DType settled_kv_dtype(const Graph& graph, const Machine& machine, const Workload& w) {
+    if (w.kv_dtype) return *w.kv_dtype;
     // The type of most of the weights: as stored on hosts, as converted where a GPU holds them.
     std::array<int64_t, kDTypes.size()> elements{};
     bool gpu = std::any_of(machine.devices.begin(), machine.devices.end(),
@@ -76,8 +78,10 @@ void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
     auto dtype =
         static_cast<DType>(std::max_element(elements.begin(), elements.end()) - elements.begin());
     bool direct = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-    w.kv_dtype = direct ? dtype : gpu ? DType::kF16 : DType::kF32;
+    return direct ? dtype : gpu ? DType::kF16 : DType::kF32;
 }
+
+namespace {
 
 // Kernels of hosts have activations of f32 alone.
 void check_activation_dtype(const Machine& machine, const Workload& w) {
@@ -218,7 +222,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     check_dtype(graph, workload);
     check_limits(analysis, machine, workload);
     check_activation_dtype(machine, workload);
-    settle_kv_dtype(graph, machine, workload);
+    workload.kv_dtype = settled_kv_dtype(graph, machine, workload);
     settle_prefill_chunk(graph, workload);
     Shape shape = check_shape(machine, options);
     if (const int most = most_stages(analysis, options); shape.pipeline_stages > most)

@@ -20,6 +20,10 @@ struct Shape {
 // graph is analysed.
 Workload settled_compute(const Graph& graph, const Machine& machine, Workload workload);
 
+// The type of keys and values: where it was left open that of most weights, of 16 bits or more. Of
+// all devices that serve together.
+DType settled_kv_dtype(const Graph& graph, const Machine& machine, const Workload& workload);
+
 // Settles the KV dtype, and the chunks of prefill where those are no choice.
 Shape check_options(const Analysis& analysis, const Machine& machine, Workload& workload,
                     const PlanOptions& options);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <iterator>
 #include <numeric>
 #include <set>
@@ -13,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "planner/machine/device_names.h"
+#include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/used_devices.h"
 #include "planner/search/explain.h"
@@ -27,20 +29,44 @@ namespace {
 // devices than these, what a plan leaves unused is no part.
 constexpr size_t kSomeDevices = 32;
 
-using Parts = std::vector<std::vector<DeviceId>>;
-using PlanOn = std::function<std::optional<Plan>(const Machine&, int64_t)>;
+// Users in company of whom more of them may not have room, as a part of that room.
+constexpr double kNearlyFull = 0.7;
 
-// Users in proportion to the weights, at least one each. There are as many as weights, or more.
-std::vector<int64_t> shared_out(int64_t users, const std::vector<double>& weights) {
-    const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
-    std::vector<int64_t> shares;
-    for (const double weight : weights)
-        shares.push_back(std::max<int64_t>(
-            1, all > 0 ? static_cast<int64_t>(static_cast<double>(users) * weight / all) : 0));
-    // What rounding took or gave; the largest share is above one while the sum is too large.
+using Parts = std::vector<std::vector<DeviceId>>;
+using PlanOn = std::function<std::optional<Plan>(const Machine&, std::optional<int64_t>)>;
+
+// Users in proportion to the weights, at least one each and `most` of each at most; there are as
+// many as weights, or more. Empty where they have no room.
+std::vector<int64_t> shared_out(int64_t users, const std::vector<double>& weights,
+                                const std::vector<int64_t>& most) {
+    std::vector<bool> is_full(weights.size(), false);
+    std::vector<int64_t> shares(weights.size());
+    for (bool again = true; std::exchange(again, false);) {
+        int64_t left = users;
+        double all = 0;
+        for (size_t p = 0; p < weights.size(); ++p) {
+            if (is_full[p]) left -= most[p];
+            if (!is_full[p]) all += weights[p];
+        }
+        for (size_t p = 0; p < weights.size(); ++p) {
+            if (is_full[p]) continue;
+            const double share = all > 0 ? static_cast<double>(left) * weights[p] / all : 0;
+            is_full[p] = share >= static_cast<double>(most[p]);
+            again = again || is_full[p];
+            shares[p] = is_full[p] ? most[p] : std::max<int64_t>(1, static_cast<int64_t>(share));
+        }
+    }
+    // What rounding took or gave.
     for (int64_t left = users - std::accumulate(shares.begin(), shares.end(), int64_t{0});
-         left != 0; left += left > 0 ? -1 : 1)
-        *std::ranges::max_element(shares) += left > 0 ? 1 : -1;
+         left != 0; left += left > 0 ? -1 : 1) {
+        size_t largest = shares.size();
+        for (size_t p = 0; p < shares.size(); ++p)
+            if ((left < 0 || shares[p] < most[p]) &&
+                (largest == shares.size() || shares[p] > shares[largest]))
+                largest = p;
+        if (largest == shares.size()) return {};
+        shares[largest] += left > 0 ? 1 : -1;
+    }
     return shares;
 }
 
@@ -53,41 +79,101 @@ Plan joined(std::vector<Plan> makes) {
     return plan;
 }
 
-// `may_leave`: a part that has no plan is left unused, where others have one.
-std::optional<Plan> plan_parts(const Machine& machine, const Parts& parts, int64_t users,
-                               bool most_users, bool may_leave, const PlanOn& plan_on) {
-    if (!most_users && users < std::ssize(parts)) return std::nullopt;
-    const std::vector<Machine> machines = parts_of(machine, parts);
-    std::vector<double> weights;
-    for (const Machine& part : machines) {
-        weights.push_back(0);
-        for (const DeviceInfo& d : part.devices)
-            weights.back() += static_cast<double>(d.memory_bandwidth);
+// Plans of the parts for shares of the users; of as many as each chooses without a number.
+class PartsPlanner {
+public:
+    PartsPlanner(const Machine& machine, const Parts& parts, std::optional<int64_t> users,
+                 const PlanOn& plan_on)
+        : machines_(parts_of(machine, parts)),
+          users_(users),
+          plan_on_(plan_on),
+          most_(parts.size(), INT64_MAX) {
+        for (const Machine& part : machines_) {
+            weights_.push_back(0);
+            for (const DeviceInfo& d : part.devices)
+                weights_.back() += static_cast<double>(d.memory_bandwidth);
+        }
     }
-    std::optional<Plan> best;
-    std::vector<int64_t> last;
-    constexpr int kRounds = 3;  // each by the rates of the one before
-    for (int round = 0; round < kRounds; ++round) {
-        const std::vector<int64_t> shares =
-            most_users ? std::vector<int64_t>(parts.size(), users) : shared_out(users, weights);
-        if (shares == last) break;
-        last = shares;
-        std::vector<Plan> makes;
-        for (size_t p = 0; p < machines.size(); ++p) {
-            std::optional<Plan> plan = plan_on(machines[p], shares[p]);
-            if (!plan && !best && may_leave && parts.size() > 1) {
-                Parts rest = parts;
-                rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(p));
-                return plan_parts(machine, rest, users, most_users, may_leave, plan_on);
+
+    // Nothing where no shares were found that all parts have a plan for; then `without` is a part
+    // that has none at all, if there is one.
+    std::optional<Plan> run() {
+        if (users_ && *users_ < std::ssize(machines_)) return std::nullopt;
+        if (!users_) return plan_shares();
+        constexpr int kRounds = 3;  // each by the rates of the one before
+        for (int round = 0; round < kRounds; ++round)
+            if (!try_shares(weights_) && (knows_room_ || !find_room())) break;
+        // What is limited, memory or time, may be worth filling.
+        if (knows_room_ && !without)
+            for (size_t p = 0; p < machines_.size(); ++p) {
+                std::vector<double> first = weights_;
+                first[p] = 1e9 * std::accumulate(first.begin(), first.end(), 0.0);
+                try_shares(first);
             }
-            if (!plan) return best;
-            weights[p] = tokens_per_second(*plan);
+        return std::move(best_);
+    }
+
+    std::optional<size_t> without;
+
+private:
+    // False where a part has no plan for its share, or nothing is new.
+    bool try_shares(const std::vector<double>& weights) {
+        const std::vector<int64_t> shares = shared_out(*users_, weights, most_);
+        if (shares.empty() || !tried_.insert(shares).second) return false;
+        shares_ = shares;
+        std::optional<Plan> plan = plan_shares();
+        if (!plan) return false;
+        if (!best_ || tokens_per_second(*plan) > tokens_per_second(*best_)) best_ = std::move(plan);
+        return true;
+    }
+
+    std::optional<Plan> plan_shares() {
+        std::vector<Plan> makes;
+        for (size_t p = 0; p < machines_.size(); ++p) {
+            std::optional<Plan> plan =
+                plan_on_(machines_[p], users_ ? std::optional(shares_[p]) : std::nullopt);
+            if (!plan && !users_) without = p;
+            if (!plan) return std::nullopt;
+            weights_[p] = tokens_per_second(*plan);
             makes.push_back(std::move(*plan));
         }
-        Plan plan = joined(std::move(makes));
-        if (!best || tokens_per_second(plan) > tokens_per_second(*best)) best = std::move(plan);
+        return joined(std::move(makes));
     }
-    return best;
+
+    // As many users as each part serves alone, and how fast. False where one serves none.
+    bool find_room() {
+        knows_room_ = true;
+        for (size_t p = 0; p < machines_.size(); ++p) {
+            const std::optional<Plan> plan = plan_on_(machines_[p], std::nullopt);
+            if (!plan) without = p;
+            if (!plan) return false;
+            most_[p] = served_users(*plan);
+            weights_[p] = tokens_per_second(*plan);
+        }
+        return true;
+    }
+
+    const std::vector<Machine> machines_;
+    const std::optional<int64_t> users_;
+    const PlanOn& plan_on_;
+    std::vector<double> weights_;  // in whose proportion users are shared
+    std::vector<int64_t> most_;    // users that a part has room for
+    bool knows_room_ = false;
+    std::vector<int64_t> shares_;
+    std::set<std::vector<int64_t>> tried_;
+    std::optional<Plan> best_;
+};
+
+// `may_leave`: a part that has no plan is left unused, where others have one.
+std::optional<Plan> plan_parts(const Machine& machine, Parts parts, std::optional<int64_t> users,
+                               bool may_leave, const PlanOn& plan_on) {
+    while (!parts.empty()) {
+        PartsPlanner planner(machine, parts, users, plan_on);
+        std::optional<Plan> plan = planner.run();
+        if (plan || !may_leave || !planner.without) return plan;
+        parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(*planner.without));
+    }
+    return std::nullopt;
 }
 
 // The devices of `plan`, and those that it leaves unused; none where there are none of them.
@@ -112,11 +198,45 @@ void explain_left(const Machine& machine, Plan& plan) {
                         folded_names(left));
 }
 
-// As the search compares plans.
+// As the search compares plans: each further make is to bring 3 % more tokens.
 double worth(const Plan& plan) {
     double hardest = 1;
     for (const Plan* make : makes_of(plan)) hardest = std::max(hardest, hardship(make->stages));
-    return tokens_per_second(plan) / hardest;
+    constexpr double kGain = 1.03;
+    return tokens_per_second(plan) /
+           (hardest * std::pow(kGain, static_cast<double>(plan.others.size())));
+}
+
+// Whether more users would find room in few of the plan's forms.
+bool is_nearly_full(const Plan& plan) {
+    const std::optional<KvBound> bound = kv_bound(plan);
+    return bound && static_cast<double>(plan.kv_pool.num_blocks) >
+                        kNearlyFull * static_cast<double>(bound->num_blocks);
+}
+
+// Without the parts of which the plan has a make of less than 3 % of its tokens.
+Parts without_slow(const Parts& parts, const Machine& machine, const Plan& plan) {
+    std::set<std::string> slow;
+    for (const Plan* make : makes_of(plan)) {
+        Plan alone = *make;
+        alone.others.clear();
+        if (tokens_per_second(alone) < 0.03 * tokens_per_second(plan))
+            for (const DeviceInfo& d : make->machine.devices) slow.insert(d.name);
+    }
+    Parts rest = parts;
+    std::erase_if(rest, [&](const std::vector<DeviceId>& part) {
+        return slow.contains(machine.device(part.front()).name);
+    });
+    return rest;
+}
+
+// All devices but those of one part.
+std::vector<DeviceId> all_but(const Parts& parts, size_t one) {
+    std::vector<DeviceId> rest;
+    for (size_t p = 0; p < parts.size(); ++p)
+        if (p != one) rest.insert(rest.end(), parts[p].begin(), parts[p].end());
+    std::ranges::sort(rest);
+    return rest;
 }
 
 std::string words_of_shape(const Plan& plan) {
@@ -142,22 +262,32 @@ bool may_have_makes(const Machine& machine, const PlanOptions& options) {
                                                    : kinds_of(machine).size() > 1);
 }
 
-std::optional<Plan> plan_makes(const Machine& machine, const Plan* alike, bool most_users,
-                               int64_t users, const PlanOn& plan_on) {
-    constexpr double kGain = 1.03;
+std::optional<Plan> plan_makes(const Machine& machine, const Plan* alike, const Plan* outside,
+                               std::optional<int64_t> users, const PlanOn& plan_on) {
     constexpr size_t kMostKinds = 4;
+    const bool are_few = machine.devices.size() <= kSomeDevices;
     std::optional<Plan> best;
     const auto consider = [&](const Parts& parts, bool may_leave) {
-        std::optional<Plan> plan =
-            plan_parts(machine, parts, users, most_users, may_leave, plan_on);
+        std::optional<Plan> plan = plan_parts(machine, parts, users, may_leave, plan_on);
         if (plan && (!best || worth(*plan) > worth(*best))) best = std::move(plan);
     };
-    if (const Parts kinds = kinds_of(machine); kinds.size() > 1 && kinds.size() <= kMostKinds)
+    if (const Parts kinds = kinds_of(machine); kinds.size() > 1 && kinds.size() <= kMostKinds) {
         consider(kinds, true);
-    if (alike && machine.devices.size() <= kSomeDevices)
-        if (const Parts parts = used_and_spare(machine, *alike); !parts.empty())
-            consider(parts, false);
-    if (!best || (alike && worth(*best) < kGain * worth(*alike))) return std::nullopt;
+        if (best)
+            if (const Parts rest = without_slow(kinds, machine, *best);
+                !rest.empty() && rest.size() < kinds.size())
+                consider(rest, true);
+        for (size_t k = 0; are_few && k < kinds.size(); ++k) consider({all_but(kinds, k)}, false);
+    }
+    const auto consider_spare = [&](const Plan& of) {
+        if (const Parts parts = used_and_spare(machine, of); !parts.empty()) consider(parts, false);
+    };
+    for (const Plan* like : {alike, outside})
+        if (like && are_few) consider_spare(*like);
+    // What as many users as have room are given may be what these have room in.
+    if (users && are_few && (!alike || is_nearly_full(*alike)))
+        if (const std::optional<Plan> most = plan_on(machine, std::nullopt)) consider_spare(*most);
+    if (!best || (alike && worth(*best) <= worth(*alike))) return std::nullopt;
     // In which every user has a token, on average.
     best->prediction.objective_ns =
         std::llround(1e9 * static_cast<double>(served_users(*best)) / tokens_per_second(*best));

@@ -16,12 +16,14 @@ namespace cleave::planner {
 // several devices; of more than 32 where they are of several kinds.
 bool may_have_makes(const Machine& machine, const PlanOptions& options);
 
-// The best plan with `others`, where it gives 3 % more tokens than `alike`, which is simpler, or
-// where there is none alike (null); else nothing. `plan_on` plans replicas that are alike on a part
-// of the machine for that many users, or, with most_users, as many as it chooses; nothing where
-// none fits.
+// The best plan with `others`, or of a part of the machine, where it is worth more than `alike`:
+// each make brings 3 % more tokens; or where there is none alike (null); else nothing. `outside`:
+// the best plan alike without limits, or null; its parts may keep them. `plan_on` plans replicas
+// that are alike on a part of the machine for that many users, or, without a number, for as many as
+// it chooses; nothing where none fits. `users`: none, where each make chooses.
 std::optional<Plan> plan_makes(
-    const Machine& machine, const Plan* alike, bool most_users, int64_t users,
-    const std::function<std::optional<Plan>(const Machine& part, int64_t users)>& plan_on);
+    const Machine& machine, const Plan* alike, const Plan* outside, std::optional<int64_t> users,
+    const std::function<std::optional<Plan>(const Machine& part, std::optional<int64_t> users)>&
+        plan_on);
 
 }  // namespace cleave::planner

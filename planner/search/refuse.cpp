@@ -8,6 +8,7 @@
 #include "planner/machine/device_names.h"
 #include "planner/machine/vendor.h"
 #include "planner/plan/kv_room.h"
+#include "planner/plan/objective.h"
 #include "planner/plan/text_table.h"
 
 namespace cleave::planner {
@@ -36,12 +37,17 @@ std::string fix_batch(const Plan& p, const Fits& fits) {
         w.batch = n;
         return fits(p.machine, w, p.options);
     });
-    return batch > 0 ? fmt::format("$batch {} (the largest batch that fits)", batch) : "";
+    if (batch == 0) return "";
+    if (!row_of(p.options.objective).serves)
+        return fmt::format("$batch {} (the largest batch that fits)", batch);
+    return fmt::format("$concurrency {} (the most users who fit)",
+                       batch * std::max<int64_t>(p.options.replicas, 1));
 }
 
 // A pool of fewer tokens than every sequence at its longest would take.
 std::string fix_kv_tokens(const Plan& p, const Fits& fits) {
-    if (p.kv_slabs.empty()) return "";
+    // Many users have a whole context each.
+    if (p.kv_slabs.empty() || row_of(p.options.objective).serves) return "";
     constexpr int64_t kGranule = 16 * kKvBlock;
     Workload w = p.workload;
     const int64_t least = w.blocks_per_slot() * kKvBlock;

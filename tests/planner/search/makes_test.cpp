@@ -184,4 +184,66 @@ TEST_CASE("tens of devices of a second kind cost no tokens, whether they hold a 
     }
 }
 
+TEST_CASE("users who have room keep their rate when their number is given", "[planner][makes]") {
+    const auto rate_of = [](const std::string& devices, const char* shape, int64_t users,
+                            DType dtype) {
+        PlanOptions options{.objective = Objective::kThroughput, .replicas = 0};
+        options.most_users = users == 0;
+        Workload workload{.batch = std::max<int64_t>(users, 1)};
+        workload.dtype = dtype;
+        const Plan plan =
+            make_plan(models::build_llama_graph(*models::find_shape(shape), DType::kBF16),
+                      machine_of(devices), workload, options);
+        CHECK(find_violations(plan).empty());
+        return std::pair(served_users(plan), tokens_per_second(plan));
+    };
+    // Of the second the shares by bandwidth do not fit; of the last the plan of all the users uses
+    // all cards at once.
+    for (const auto& [devices, shape, dtype] :
+         {std::tuple(kUnlike, "llama-3-8b", DType::kBF16),
+          std::tuple("sim:h100[0-2],sim:l4[0-2]", "mistral-7b", DType::kInt8),
+          std::tuple("sim:a40[0-2],sim:h100[0-3]", "qwen3-8b", DType::kBF16),
+          std::tuple("sim:h200[0-6]", "gemma-3-12b", DType::kBF16)}) {
+        INFO(devices);
+        const auto [users, free] = rate_of(devices, shape, 0, dtype);
+        CHECK(rate_of(devices, shape, users, dtype).second >= 0.99 * free);
+    }
+}
+
+TEST_CASE("replicas of cards and of a host hold keys and values of one type", "[planner][makes]") {
+    PlanOptions options{.objective = Objective::kThroughput, .replicas = 0};
+    options.most_users = true;
+    Workload workload;
+    workload.dtype = DType::kInt4;
+    const Plan plan =
+        make_plan(models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
+                  machine_of("sim:h100[0],sim:rtx4090[0],sim:host[0]"), workload, options);
+    CHECK(plan.workload.kv_dtype == DType::kF16);
+    // A host brings less than 3 % of the tokens.
+    for (const std::string& name : all_device_names(plan)) CHECK(name != "sim:host[0]");
+}
+
+TEST_CASE("a card of a further kind costs no tokens, and limits that are kept cost no plan",
+          "[planner][makes]") {
+    const auto rate_of = [](const std::string& devices, const char* shape, Workload workload,
+                            int64_t max_tpot_ns) {
+        PlanOptions options{.objective = Objective::kThroughput, .replicas = 0};
+        options.max_tpot_ns = max_tpot_ns;
+        return tokens_per_second(
+            make_plan(models::build_llama_graph(*models::find_shape(shape), DType::kBF16),
+                      machine_of(devices), workload, options));
+    };
+    Workload workload{.batch = 64};
+    workload.context = 2048;
+    workload.dtype = DType::kInt4;
+    const std::string three = "sim:l40s[0-1],sim:rtx5090[0]";
+    CHECK(rate_of(three + ",sim:l4[0]", "qwen2.5-32b", workload, 0) >=
+          rate_of(three, "qwen2.5-32b", workload, 0));
+    workload = {.batch = 819};
+    workload.dtype = DType::kF8E4M3;
+    const std::string eleven = "sim:rtx4090[0-10]/11";
+    const double free = rate_of(eleven, "qwen2.5-7b", workload, 0);
+    CHECK(rate_of(eleven, "qwen2.5-7b", workload, 22'000'000) >= 0.99 * free);
+}
+
 }  // namespace cleave::test

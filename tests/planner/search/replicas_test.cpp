@@ -404,6 +404,7 @@ TEST_CASE("more devices, users or limits that are looser never give fewer tokens
         const double within = tokens_per_second(plan(devices, users, limit));
         CHECK(tokens_per_second(plan(devices, users, 2 * limit)) >= 0.99 * within);
         CHECK(speed >= 0.99 * within);
+        CHECK(within >= 0.99 * speed);
     }
 }
 
