@@ -117,8 +117,10 @@ uint64_t header_length(const MappedFile& file) {
             file.path(), length, kMostHeaderBytes);
     if (length > bytes.size() - kLengthBytes)
         throw UserError(
-            "{}: its header has {} bytes, but the file has {}; it was cut short: download it again",
-            file.path(), length, bytes.size());
+            "{}: its header has {} bytes, but the file has {} after its first {}; it was cut "
+            "short: "
+            "download it again",
+            file.path(), length, bytes.size() - kLengthBytes, kLengthBytes);
     return length;
 }
 

@@ -18,7 +18,6 @@
 #include <CLI/CLI.hpp>
 
 #include "codegen/compile/host.h"
-#include "codegen/compile/object_cache.h"
 #include "planner/planner.h"
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
@@ -29,6 +28,7 @@
 #include "tools/cli/help_text.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/options.h"
+#include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -162,8 +162,7 @@ int main(int argc, char** argv) {
     tools::tell_bus_errors();
     runtime::Drivers drivers;
     const int code = run_guarded(argc, argv, drivers);
-    if (const std::string why = codegen::why_not_stored(); !why.empty())
-        tools::say("note: kernels were compiled and not kept: {}\n", why);
+    tools::note_kernels_not_kept(true);
     // The drivers' last calls at a process's usual end would wait for a kernel that never ends.
     if (tools::leave_hosts(failure) || drivers.has_card_left_alone()) {
         std::fflush(nullptr);

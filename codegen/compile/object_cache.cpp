@@ -217,9 +217,10 @@ Descriptor open_own(const fs::path& folder, std::string& why) {
                           std::error_code(failed, std::generic_category()).message());
     } else if (!is_own(status)) {
         why = fmt::format(
-            "{} is {}: others could plant code there; chmod go-w it, or name another folder by "
+            "{} is {}: others could plant code there; {}name another folder by "
             "XDG_CACHE_HOME",
-            folder.string(), whose(status));
+            folder.string(), whose(status),
+            status.st_uid == ::geteuid() ? "chmod go-w it, or " : "");
     } else {
         return opened;
     }

@@ -22,7 +22,6 @@ namespace {
 
 using importer::Range;
 
-constexpr int kMaxDevices = 1024;
 constexpr std::string_view kGrammar =
     "supported: host, cuda, hip, simt:ARCH, sim:MODEL, null, each with an optional index list, for "
     "example "
@@ -54,9 +53,9 @@ Range parse_range(const std::string& item, const std::string& entry) {
             "$devices: the range {} in '{}' runs backwards; write {}-{} or list the indices in "
             "the order you want, [{},...,{}]",
             item, entry, last, first, first, last);
-    if (last - first >= kMaxDevices)
+    if (last - first >= kMostDevices)
         throw UserError("$devices: the range {} in '{}' has more than {} devices", item, entry,
-                        kMaxDevices);
+                        kMostDevices);
     return {first, last + 1};
 }
 
@@ -280,9 +279,9 @@ std::vector<DeviceSpec> parse_devices(const std::string& text, bool any_model) {
     for (const std::string& entry : device_entries(text)) {
         if (entry.empty()) throw UserError("$devices '{}' has an empty entry; {}", text, kGrammar);
         expand_entry(specs, cut_entry(entry), any_model);
-        if (specs.size() > static_cast<size_t>(kMaxDevices))
+        if (specs.size() > static_cast<size_t>(kMostDevices))
             throw UserError("$devices: with {} there are more than {} devices, the most a plan has",
-                            entry, kMaxDevices);
+                            entry, kMostDevices);
     }
     std::set<std::string> seen;
     for (const DeviceSpec& spec : specs)

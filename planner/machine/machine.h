@@ -16,6 +16,9 @@ namespace cleave::planner {
 
 using DeviceId = Index<struct DeviceTag>;
 
+// Of a list or a file: what a plan is made for takes time by the square of it.
+inline constexpr int kMostDevices = 1024;
+
 // Of devices that are driven through libraries opened at run time; planner/machine/vendor.h has a
 // row of facts for each.
 enum class Vendor : uint8_t { kNvidia, kAmd };

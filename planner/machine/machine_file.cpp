@@ -262,6 +262,9 @@ Machine parse_machine(const std::string& text, const std::string& path) {
         r.finish();
     }
     i = 0;
+    if (const size_t count = array_of(json, "devices", path).size(); count > kMostDevices)
+        throw UserError("{}: the machine has {} devices; {} at most are planned for", path, count,
+                        kMostDevices);
     for (const Json& d : array_of(json, "devices", path))
         machine.devices.push_back(read_device(d, path, i++, machine.domains.size()));
     if (machine.devices.empty())

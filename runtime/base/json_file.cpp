@@ -5,15 +5,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <iterator>
 #include <limits>
 #include <system_error>
 #include <unordered_set>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "runtime/base/descriptor.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/inputs.h"
 
 namespace cleave {
 
@@ -51,13 +57,52 @@ std::string plain_words(std::string text) {
     return where + ": no JSON: " + text;
 }
 
+// A text's characters; `read` is how far they have been taken.
+struct Characters {
+    using iterator_category = std::input_iterator_tag;
+    using value_type = char;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const char*;
+    using reference = const char&;
+
+    const char* at;
+    const char** read;
+
+    reference operator*() const { return *at; }
+    Characters& operator++() {
+        *read = ++at;
+        return *this;
+    }
+    Characters operator++(int) {
+        const Characters before = *this;
+        ++*this;
+        return before;
+    }
+    bool operator==(const Characters& other) const { return at == other.at; }
+};
+
+// "ORIGIN: line 3, column 5" of the character before `end`, as the library counts them; of the one
+// before that where a value was ended by its line.
+std::string place_of(const std::string& origin, std::string_view text, const char* end) {
+    std::string_view before = text.substr(0, static_cast<size_t>(end - text.data()));
+    if (before.ends_with('\n')) before.remove_suffix(1);
+    return fmt::format("{}: line {}, column {}", origin,
+                       1 + std::count(before.begin(), before.end(), '\n'),
+                       before.size() - (before.rfind('\n') + 1));  // npos + 1 is 0
+}
+
 // Refuses what is too deep or too much, before anything is kept of it. (The library's callbacks
 // while it parses would look through all of a list for each object in it.)
 class Limits final : public nlohmann::json_sax<Json> {
 public:
     // `most_names` of an object: ordered ones are searched from their beginning.
-    Limits(const std::string& origin, size_t most_names)
-        : origin_(origin), most_names_(most_names) {}
+    Limits(std::string_view text, const std::string& origin, size_t most_names)
+        : text_(text), origin_(origin), most_names_(most_names), read_(text.data()) {}
+
+    void look_through() {
+        Json::sax_parse(Characters{read_, &read_}, Characters{text_.data() + text_.size(), &read_},
+                        this);
+    }
 
     bool null() override { return value(); }
     bool boolean(bool) override { return value(); }
@@ -72,26 +117,30 @@ public:
     bool end_array() override { return close(); }
     bool key(string_t& name) override {
         if (++names_[depth_] > most_names_)
-            throw UserError("{}: an object of more than {} names", origin_, most_names_);
+            refuse(fmt::format("an object of more than {} names", most_names_));
         if (depth_ == 1 && !outermost_.insert(name).second)
-            throw UserError("{}: the name \"{}\" is there twice", origin_, name);
+            refuse(fmt::format("the name \"{}\" is there twice", name));
         return true;
     }
-    // What is no JSON is told by the parsing.
-    bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
+    // What is no JSON is told by the parsing, which has no place of a number that is none.
+    bool parse_error(size_t, const std::string&, const nlohmann::json::exception& error) override {
+        if (dynamic_cast<const nlohmann::json::out_of_range*>(&error))
+            refuse(plain_words(error.what()));
         return false;
     }
 
 private:
+    [[noreturn]] void refuse(const std::string& what) const {
+        throw UserError("{}: {}", place_of(origin_, text_, read_), what);
+    }
     bool value() {
         if (++values_ > kMostJsonValues)
-            throw UserError("{}: more than {} values", origin_, kMostJsonValues);
+            refuse(fmt::format("more than {} values", kMostJsonValues));
         return true;
     }
     bool open() {
         if (++depth_ > kMostJsonDepth)
-            throw UserError("{}: values are more than {} levels inside each other", origin_,
-                            kMostJsonDepth);
+            refuse(fmt::format("values are more than {} levels inside each other", kMostJsonDepth));
         names_[depth_] = 0;
         return value();
     }
@@ -100,8 +149,10 @@ private:
         return true;
     }
 
+    const std::string_view text_;
     const std::string& origin_;
     const size_t most_names_;
+    const char* read_;
     size_t depth_ = 0, values_ = 0;
     std::array<size_t, kMostJsonDepth + 1> names_{};  // in the object open at each depth
     std::unordered_set<std::string> outermost_;
@@ -110,8 +161,12 @@ private:
 template <class AnyJson>
 AnyJson parse(std::string_view text, const std::string& origin, std::string_view fix,
               size_t most_names) {
-    Limits limits(origin, most_names);
-    Json::sax_parse(text.begin(), text.end(), &limits);
+    // The library takes it as the end.
+    if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
+        throw UserError("{}: no JSON: a character of code 0{}{}",
+                        place_of(origin, text, text.data() + nul + 1), fix.empty() ? "" : "; ",
+                        fix);
+    Limits(text, origin, most_names).look_through();
     try {
         return AnyJson::parse(text.begin(), text.end());
     } catch (const typename AnyJson::exception& error) {
@@ -133,6 +188,7 @@ std::pair<Descriptor, int64_t> open_regular(const std::filesystem::path& path) {
     if (S_ISDIR(status.st_mode)) throw UserError("{}: is a folder, expected a file", path.string());
     if (!S_ISREG(status.st_mode))
         throw UserError("{}: is a pipe or a device, expected a regular file", path.string());
+    note_input(path);
     return {std::move(file), status.st_size};
 }
 

@@ -26,8 +26,8 @@ std::string read_regular_file(const std::filesystem::path& path,
 // as many as at the beginning).
 void copy_regular_file(const std::filesystem::path& path, std::ostream& to, int64_t bytes = -1);
 
-// UserError "ORIGIN: line 3, column 5: no JSON: unexpected '}'; expected string literal"; also for
-// numbers that no double holds, for values more than kMostJsonDepth inside each other, for more
+// UserError "ORIGIN: line 3, column 5: no JSON: unexpected '}'; expected string literal"; so, too,
+// for numbers that no double holds, for values more than kMostJsonDepth inside each other, for more
 // than kMostJsonValues, and for a name that the outermost object has twice. Takes time by the
 // text's length. `fix` follows where it is no JSON.
 nlohmann::json parse_json(std::string_view text, const std::string& origin,

@@ -114,6 +114,17 @@ void read_added_tokens(const JsonView& root, TokenizerParts& parts) {
     }
 }
 
+// A text goes through all steps of a part; real files have a handful.
+constexpr size_t kMostSteps = 64;
+
+void check_steps(const JsonView& json, const char* list_key, size_t& steps) {
+    if (json.raw().is_null()) return;
+    if (++steps > kMostSteps) json.fail(fmt::format("is more than {} steps", kMostSteps));
+    if (json.type() != "Sequence") return;
+    const JsonView list = json.at(list_key);
+    for (size_t i = 0; i < list.size(); ++i) check_steps(list.at(i), list_key, steps);
+}
+
 // Whether a pre-tokenizer or post-processor contains a part of this type.
 bool contains_type(const JsonView& json, const std::string& type, const char* list_key) {
     if (json.raw().is_null()) return false;
@@ -194,6 +205,12 @@ TokenizerParts read_tokenizer_json(const JsonView& root, const TokenizerConfig& 
     parts.options = read_options(model, parts.vocabulary);
     read_added_tokens(root, parts);
     parts.vocabulary.index();
+    for (const auto& [part, list] :
+         {std::pair("normalizer", "normalizers"), std::pair("pre_tokenizer", "pretokenizers"),
+          std::pair("decoder", "decoders")}) {
+        size_t steps = 0;
+        check_steps(part_or_null(root, part), list, steps);
+    }
     parts.normalizer = read_normalizer(part_or_null(root, "normalizer"));
     const JsonView pre_tokenizer = part_or_null(root, "pre_tokenizer");
     parts.pre_tokenizer = read_pre_tokenizer(pre_tokenizer);

@@ -121,6 +121,7 @@ TEST_CASE("what is mistyped is refused with what may be meant", "[tools]") {
              {"h100", "sim:h100[0]"},
              {"h100[0-3]", "sim:h100[0-3]"},
              {"4xh100", "sim:h100[0-3]"},
+             {"rtx4090[0-1]", "sim:rtx4090[0-1]"},
              {"h100x8", "sim:h100[0-7]"},
              {"RTX-4090", "sim:rtx4090[0]"},
              {"4090", "sim:rtx4090[0]"},
@@ -206,6 +207,43 @@ TEST_CASE("prompts come from files and from standard input", "[tools]") {
     const Json batch =
         Json::parse(written({"--prompt-file", file, "--prompt-file", file, "-n", "4", "--json"}));
     CHECK(batch["sequences"].size() == 2);
+}
+
+TEST_CASE("no command writes over a file that it reads", "[tools]") {
+    const TemporaryFolder folder;
+    fs::copy(bundled_model().parent_path(), folder.path());
+    const std::string dir = folder.path().string() + "/", model = dir + "model.onnx";
+    REQUIRE(run_cleave({"plan", model, "--devices", "host", "-o", dir + "own.plan"}).exit_code ==
+            0);
+    fs::create_symlink("model.onnx", dir + "link.onnx");
+    REQUIRE(run_cleave({"model", "stories-260k", "-o", dir + "apart", "--weights", "random"})
+                .exit_code == 0);
+    std::map<std::string, std::string> before;
+    for (const auto& entry : fs::recursive_directory_iterator(folder.path()))
+        if (entry.is_regular_file()) before[entry.path().string()] = read_file(entry.path());
+    for (std::vector<std::string> words : std::vector<std::vector<std::string>>{
+             {"plan", model, "-o", model},
+             {"plan", dir + "link.onnx", "-o", model},
+             {"plan", dir + "link.onnx", "-o", dir + "link.onnx"},
+             {"plan", dir + "apart", "-o", dir + "apart/model.onnx.data"},  // not read by a plan
+             {"plan", model, "--csv", dir + "config.json"},
+             {"inspect", model, "--html", model},
+             {"inspect", dir + "own.plan", "--svg", dir + "own.plan"},
+             {"inspect", dir + "own.plan", "--html", model},
+             {"export", model, "--format", "onnx", "-o", dir},
+             {"run", model, "--prompt", "a", "-n", "1", "--trace", model},
+             {"run", model, "--prompt", "a", "-n", "1", "--dump-logits", dir + "tokenizer.json"}}) {
+        INFO(fmt::format("{}", fmt::join(words, " ")));
+        if (words[1] != dir + "own.plan") words.insert(words.end(), {"--devices", "host"});
+        const CommandResult result = run_cleave(words);
+        CHECK(result.exit_code == 1);
+        CHECK_THAT(result.error, Contains("this command reads that file, and would replace it"));
+    }
+    for (const auto& [path, bytes] : before) {
+        INFO(path);
+        CHECK(read_file(path) == bytes);
+    }
+    CHECK(fs::is_symlink(dir + "link.onnx"));
 }
 
 TEST_CASE("without /proc, by which a file without a name gets one, an output is whole all the same",

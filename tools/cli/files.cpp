@@ -14,6 +14,7 @@
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/descriptor.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/inputs.h"
 
 namespace cleave::tools {
 namespace {
@@ -55,6 +56,7 @@ std::string read_standard_input() {
 }
 
 std::string read_text_file(const std::string& flag, const std::string& path) {
+    if (path == "-") return read_standard_input();
     std::error_code ignored;
     if (fs::is_directory(path, ignored))
         throw UserError("{} {}: this is a folder; name a text file in it", flag, path);
@@ -62,10 +64,22 @@ std::string read_text_file(const std::string& flag, const std::string& path) {
     std::optional<std::string> text;
     if (file) text = read_all(file, flag + " " + path);
     if (!text) throw UserError("{} {}: cannot be read: {}", flag, path, std::strerror(errno));
+    note_input(path);
     return *std::move(text);
 }
 
+void refuse_input(const std::string& flag, const std::string& path) {
+    if (is_input(path))
+        throw UserError(
+            "{} {}: this command reads that file, and would replace it; name another one", flag,
+            path);
+}
+
 void check_writable(const std::string& flag, const std::string& path) {
+    if (path == "-")
+        throw UserError("{} -: this is not written to standard output; name a file (./- is one)",
+                        flag);
+    refuse_input(flag, path);
     std::error_code ignored;
     if (fs::is_directory(path, ignored))
         throw UserError("{} {}: this is a folder; name a file", flag, path);
@@ -76,6 +90,7 @@ void check_writable(const std::string& flag, const std::string& path) {
 }
 
 void write_file(const std::string& flag, const std::string& path, std::span<const char> bytes) {
+    refuse_input(flag, path);
     AtomicFile file(path);
     file.stream().write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     if (std::error_code error = file.commit()) refuse(flag, path, error);

@@ -12,6 +12,7 @@
 #include "models/shapes.h"
 #include "planner/file/plan_file.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/inputs.h"
 #include "runtime/base/suggest.h"
 #include "runtime/text/companions.h"
 #include "tools/cli/context_limit.h"
@@ -35,9 +36,15 @@ LoadedModel from_shape(const models::Shape& shape, const std::string& dtype) {
     return model;
 }
 
+// Weights, which a plan does not read.
+void note_files(const importer::Graph& graph) {
+    for (const importer::SourceFile& file : graph.files) note_input(file.path);
+}
+
 LoadedModel from_file(const fs::path& path, const ModelFlags& flags) {
     LoadedModel model;
     model.graph = models::open_model(path, {flags.weights == "none"});
+    note_files(model.graph);
     model.folder = runtime::place_of_companions(path).string();
     if (model.folder.empty()) model.folder = ".";
     model.max_positions = context_limit(model.graph, model.folder);
@@ -49,6 +56,7 @@ LoadedModel from_plan(const fs::path& path) {
     model.kind = ModelKind::kPlan;
     model.plan = planner::load_plan(path.string());
     model.graph = model.plan->graph;
+    note_files(model.graph);
     if (!model.graph.path.empty())
         model.folder = runtime::place_of_companions(model.graph.path).string();
     model.max_positions = model.plan->workload.context;
@@ -84,7 +92,9 @@ LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
         return from_shape(*shape, dtype);
     const fs::path path = flags.model;
     std::error_code error;
-    if (!fs::exists(path, error))
+    const bool is_there = fs::exists(path, error);
+    if (error) throw UserError("{}: cannot be looked at: {}", flags.model, error.message());
+    if (!is_there)
         throw UserError("{}: no such file or folder, and no shape name{}; shape names are {}",
                         flags.model, did_you_mean(flags.model, models::shape_names()),
                         fmt::join(models::shape_names(), ", "));

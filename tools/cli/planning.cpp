@@ -2,6 +2,7 @@
 #include "tools/cli/planning.h"
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 
 #include "codegen/compile/object_cache.h"
@@ -251,9 +252,16 @@ void note_threads(const RunFlags& run) {
             run.threads, cores, cores == 1 ? "" : "s");
 }
 
+void note_kernels_not_kept(bool at_the_end) {
+    static std::atomic<bool> is_told = false;
+    const std::string why = at_the_end ? codegen::why_not_stored() : codegen::why_not_kept();
+    if (why.empty() || is_told.exchange(true)) return;
+    say("note: kernels {}: {}\n", at_the_end ? "were compiled and not kept" : "are not cached",
+        why);
+}
+
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers) {
-    if (const std::string why = codegen::why_not_kept(); !why.empty())
-        say("note: kernels are not cached: {}\n", why);
+    note_kernels_not_kept(false);
     runtime::SessionOptions options;
     options.drivers = &drivers;
     options.job = host_job();

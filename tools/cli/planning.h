@@ -48,6 +48,10 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
 // Says on standard error where --threads are more than the machine has cores.
 void note_threads(const RunFlags& run);
 
+// Says once why compiled kernels are not kept: before they are compiled where that is known then,
+// or at the end, of those that were not.
+void note_kernels_not_kept(bool at_the_end);
+
 // The options of a session that follow from the flags alone; the user's interrupt ends it.
 runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers);
 

@@ -97,14 +97,9 @@ void check_token_ids(const std::vector<int32_t>& ids, const LoadedModel& model) 
 void read_prompt_files(PromptFlags& flags) {
     bool has_input = false;
     for (const std::string& file : flags.files) {
-        std::string text;
-        if (file == "-") {
-            if (std::exchange(has_input, true))
-                throw UserError("standard input is one prompt: give - once");
-            text = read_standard_input();
-        } else {
-            text = read_text_file("--prompt-file", file);
-        }
+        if (file == "-" && std::exchange(has_input, true))
+            throw UserError("standard input is one prompt: give - once");
+        std::string text = read_text_file("--prompt-file", file);
         if (!text.empty() && text.back() == '\n') text.pop_back();
         flags.prompts.push_back(std::move(text));
     }

@@ -59,7 +59,10 @@ void run_check(const CheckArguments& flags) {
     if (!report.findings.empty())
         throw UserError("{}: {} findings in its annotations; each is named above", flags.file,
                         report.findings.size());
-    if (!flags.output.empty()) planner::save_plan(*report.plan, flags.output);
+    if (!flags.output.empty()) {
+        refuse_input("-o", flags.output);
+        planner::save_plan(*report.plan, flags.output);
+    }
 }
 
 }  // namespace

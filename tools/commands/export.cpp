@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -6,6 +7,7 @@
 
 #include "planner/export/model/exporters.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/files.h"
 #include "tools/cli/hosts.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/spelling.h"
@@ -50,6 +52,8 @@ void run_export(const ExportArguments& flags) {
     planner::ExportResult result = planner::export_plan(exporter, plan);
     for (std::string& what : result.not_expressed) what = spell_for_command_line(what);
     if (flags.output.empty()) return print_single(flags, result);
+    for (const planner::ExportFile& file : result.files)
+        refuse_input("-o", (std::filesystem::path(flags.output) / file.name).string());
     planner::write_export(flags.format, result, flags.output);
     if (flags.json) {
         show("{}", planner::export_manifest(flags.format, result));

@@ -17,6 +17,11 @@ namespace cleave::tools {
 namespace {
 
 // Flags that would do nothing are refused, not ignored.
+void check_outputs(const RunArguments& flags) {
+    if (!flags.trace.empty()) check_writable("--trace", flags.trace);
+    if (!flags.dump_logits.empty()) check_writable("--dump-logits", flags.dump_logits);
+}
+
 void check_flags(const RunArguments& flags) {
     const bool scores = !flags.score_file.empty();
     const bool prompts = !flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty();
@@ -48,8 +53,7 @@ void check_flags(const RunArguments& flags) {
             "--batch {}: a run's batch is its number of prompts; repeat --prompt or --input-ids "
             "instead",
             flags.plan.batch);
-    if (!flags.trace.empty()) check_writable("--trace", flags.trace);
-    if (!flags.dump_logits.empty()) check_writable("--dump-logits", flags.dump_logits);
+    check_outputs(flags);
 }
 
 // " (node 'x' (Op): why)": why a graph is no language model; empty if that is not known.
@@ -103,6 +107,7 @@ void run(const RunArguments& flags) {
     if (!flags.stop.empty() && !ready.tokenizer)
         throw UserError("--stop needs a tokenizer: {}", ready.no_tokenizer);
     ready.prompts = prompt_ids(flags.prompt, ready.model, ready.tokenizer.get());
+    check_outputs(flags);  // now with what was read
     run_generate(flags, ready);
 }
 

@@ -14,6 +14,7 @@
 
 #include "planner/plan/plan_queries.h"
 #include "planner/view/plan_text.h"
+#include "runtime/base/control_characters.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/engine/replica_engines.h"
@@ -221,6 +222,13 @@ void add_serve(CLI::App& app, runtime::Drivers& drivers) {
         ->add_option("--api-key", flags->server.api_key,
                      "every route but /health asks for it; default: $CLEAVE_API_KEY, else none")
         ->envname("CLEAVE_API_KEY")
+        ->check(CLI::Validator(
+            [](const std::string& key) {
+                return has_control_characters(key)
+                           ? std::string("it has a control character, which no client can send")
+                           : std::string();
+            },
+            ""))
         ->type_name("KEY")
         ->group(kServerGroup);
     command

@@ -17,7 +17,9 @@ constexpr int64_t kOldestOpset = 9;
 
 std::string find_onnx_file(const std::string& path) {
     std::error_code error;
-    if (!fs::exists(path, error))
+    const bool is_there = fs::exists(path, error);
+    if (error) throw UserError("{}: cannot be looked at: {}", path, error.message());
+    if (!is_there)
         throw UserError("{}: no such file or folder; give an .onnx file or a folder with one",
                         path);
     if (!fs::is_directory(path, error)) return path;

@@ -219,6 +219,8 @@ TEST_CASE("a machine file written from a machine reads back the same", "[planner
     auto schema = nlohmann::json::parse(
         std::ifstream(test::source_root() / "tools/schema/machine.schema.json"));
     REQUIRE(test::schema_errors(schema, nlohmann::json::parse(text)).empty());
+    std::string many;
+    for (int i = 0; i < kMostDevices; ++i) many += ",{}";
     const std::string device_a = R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": 1,
         "memory_bandwidth": 1, "flops_f32": 1})";
     const std::string two_devices = device_a + R"(, {"name": "b", "kind": "sim", "memory_bytes": 1,
@@ -227,6 +229,7 @@ TEST_CASE("a machine file written from a machine reads back the same", "[planner
     for (
         const auto& [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
             {"{", "line 1, column 2: no JSON"},
+            {R"({"devices": [{})" + many + "]}", "has 1025 devices; 1024 at most"},
             {"[]", "no JSON object"},
             {"{}", "has no devices"},
             {R"({"devices": [{"name": "a"}]})", "lacks the field 'kind'"},

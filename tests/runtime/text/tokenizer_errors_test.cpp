@@ -107,6 +107,14 @@ TEST_CASE("what a tokenizer.json asks for and we do not support is refused by na
     json document = base;
     document["decoder"] = after_fuse;
     CHECK(contains(refused(document), "decoder 'ByteFallback' after Fuse"));
+    // A text would pass each of them: 200,000 took minutes.
+    json steps = {{"type", "Sequence"}, {"normalizers", json::array()}};
+    for (int i = 0; i < 63; ++i) steps["normalizers"].push_back({{"type", "NFC"}});
+    document = base;
+    document["normalizer"] = steps;
+    CHECK_NOTHROW(make_tokenizer(document));
+    document["normalizer"]["normalizers"].push_back({{"type", "NFC"}});
+    CHECK(contains(refused(document), "normalizer.normalizers[63]: is more than 64 steps"));
     document.erase("model");
     CHECK(contains(refused(document), "the field 'model' is missing"));
 }

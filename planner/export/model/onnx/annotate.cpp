@@ -18,6 +18,7 @@ namespace {
 using importer::Weight;
 
 constexpr int64_t kFirstIrWithDevices = 11;
+constexpr const char* kPlanKey = "cleave.plan";
 constexpr std::string_view kDigits =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -86,7 +87,7 @@ public:
         configuration->set_num_devices(static_cast<int32_t>(plan_.machine.devices.size()));
         for (const DeviceInfo& d : plan_.machine.devices) configuration->add_device(d.name);
         describe_stages();
-        set_metadata(model_, "plan", to_base64(serialize_plan(plan_)));
+        embed_plan_file(serialize_plan(plan_), model_);
         collect();
         for (size_t i = 0; i < plan_.graph.ops.size(); ++i)
             for (const std::string& name : plan_.graph.ops[i].onnx_nodes)
@@ -281,17 +282,31 @@ void strip_annotations(onnx::ModelProto& model) {
     }
 }
 
-std::optional<Plan> embedded_plan(const onnx::ModelProto& model, const std::string& origin) {
+void embed_plan_file(const std::string& bytes, onnx::ModelProto& model) {
+    for (auto& entry : *model.mutable_metadata_props())
+        if (entry.key() == kPlanKey) return entry.set_value(to_base64(bytes));
+    auto* entry = model.add_metadata_props();
+    entry->set_key(kPlanKey);
+    entry->set_value(to_base64(bytes));
+}
+
+std::optional<std::string> embedded_plan_file(const onnx::ModelProto& model,
+                                              const std::string& origin) {
     for (const auto& entry : model.metadata_props()) {
-        if (entry.key() != std::string(kMetadataPrefix) + "plan") continue;
+        if (entry.key() != kPlanKey) continue;
         std::optional<std::string> bytes = from_base64(entry.value());
         if (!bytes)
-            throw UserError(
-                "{}: its metadata cleave.plan is damaged; export it again with $export_onnx",
-                origin);
-        return parse_plan(*bytes, origin + " (metadata cleave.plan)");
+            throw UserError("{}: its metadata {} is damaged; export it again with $export_onnx",
+                            origin, kPlanKey);
+        return bytes;
     }
     return std::nullopt;
+}
+
+std::optional<Plan> embedded_plan(const onnx::ModelProto& model, const std::string& origin) {
+    const std::optional<std::string> bytes = embedded_plan_file(model, origin);
+    if (!bytes) return std::nullopt;
+    return parse_plan(*bytes, fmt::format("{} (metadata {})", origin, kPlanKey));
 }
 
 std::string label_of(const onnx::NodeProto& node) {

@@ -26,6 +26,11 @@ void annotate(const Plan& plan, onnx::ModelProto& model);
 // Without the annotations of this project; those of others stay.
 void strip_annotations(onnx::ModelProto& model);
 
+// The bytes of a plan file in the model's metadata, in place of what was there; and out of them.
+void embed_plan_file(const std::string& bytes, onnx::ModelProto& model);
+std::optional<std::string> embedded_plan_file(const onnx::ModelProto& model,
+                                              const std::string& origin);
+
 // The plan that annotate() embedded; nothing when there is none. UserError for one that is damaged.
 std::optional<Plan> embedded_plan(const onnx::ModelProto& model, const std::string& origin);
 

@@ -2,8 +2,10 @@
 #include "planner/export/model/onnx/check.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
+#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -20,6 +22,9 @@
 
 namespace cleave::planner {
 namespace {
+
+// Products of numbers from a file stay in 64 bits; no configuration has as many devices.
+constexpr int64_t kMostShards = int64_t{1} << 30;
 
 class Checker {
 public:
@@ -118,10 +123,11 @@ private:
         int64_t shards = 1;
         for (const auto& dim : spec.sharded_dim())
             for (const auto& simple : dim.simple_sharding()) {
-                shards *= simple.num_shards();
-                if (simple.num_shards() < 1)
-                    find(label, "invalid",
-                         fmt::format("cuts '{}' into {} shards", tensor, simple.num_shards()));
+                const int64_t parts = simple.num_shards();
+                if (parts < 1)
+                    find(label, "invalid", fmt::format("cuts '{}' into {} shards", tensor, parts));
+                // More than there are devices stay more.
+                shards = std::min(shards, kMostShards) * std::clamp<int64_t>(parts, 0, kMostShards);
             }
         if (spec.sharded_dim_size() > 0 && shards != spec.device_size())
             find(label, "contradictory",
@@ -132,11 +138,6 @@ private:
     // ---- With the plan that the annotations came with
 
     void compare(Plan plan) {
-        lost_nodes(plan);
-        onnx::ModelProto expected = model_;
-        annotate(plan, expected);
-        for (int i = 0; i < model_.graph().node_size(); ++i)
-            compare_node(model_.graph().node(i), expected.graph().node(i));
         importer::Graph graph = importer::import_onnx(path_, {true});
         if (digest(graph) != digest(plan.graph))
             find(
@@ -147,8 +148,14 @@ private:
             plan.graph = std::move(graph);  // its weights lie in this file
             plan.graph_digest = graph_digest(plan.graph);
         }
-        for (const Violation& v : find_violations(plan))
-            find("", "contradictory", v.rule + ": " + v.message);
+        const std::vector<Violation> violations = find_violations(plan);
+        for (const Violation& v : violations) find("", "contradictory", v.rule + ": " + v.message);
+        if (!violations.empty()) return;  // nothing else can rely on it
+        lost_nodes(plan);
+        onnx::ModelProto expected = model_;
+        annotate(plan, expected);
+        for (int i = 0; i < model_.graph().node_size(); ++i)
+            compare_node(model_.graph().node(i), expected.graph().node(i));
         report_.plan = std::move(plan);
     }
 
