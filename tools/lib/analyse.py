@@ -32,6 +32,7 @@ FLAGS_OF = {
         f"tests/fuzz/{name}.cpp": "tests/fuzz/write_seeds.cpp"
         for name in (
             "abi_fuzzer",
+            "check_fuzzer",
             "commands_fuzzer",
             "engine_fuzzer",
             "files_fuzzer",
