@@ -21,8 +21,9 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (!file) throw UserError("cannot open {}: {}", path, std::strerror(errno));
     struct stat info{};
-    if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
-        throw UserError("cannot read {}: it is not a regular file", path);
+    if (::fstat(file.get(), &info) != 0)
+        throw UserError("cannot read {}: {}", path, std::strerror(errno));
+    if (!S_ISREG(info.st_mode)) throw UserError("cannot read {}: it is not a regular file", path);
     size_ = static_cast<size_t>(info.st_size);
     if (size_ == 0) return;
     void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
