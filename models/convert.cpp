@@ -17,6 +17,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/file_set.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::models {
 namespace {
@@ -105,11 +106,8 @@ public:
 
     void put_all(const std::vector<std::string>& weights) {
         for (const std::string& name : weights) put(name, false);
-        for (const char* name : kCompanions) {
-            std::error_code error;
-            // One that cannot be looked at is refused where it is read.
-            if (fs::status(from_ / name, error).type() != fs::file_type::not_found) put(name, true);
-        }
+        for (const char* name : kCompanions)
+            if (is_there(from_ / name)) put(name, true);
     }
 
 private:
@@ -123,10 +121,13 @@ private:
         if (fs::exists(fs::symlink_status(target, error)))
             throw UserError("{}: another file is there; name an empty folder ($output)",
                             target.string());
-        if (copy || copy_)
+        if (copy || copy_) {
             files_.add(target, [&](std::ostream& to) { copy_regular_file(source, to); });
-        else
-            files_.link(target, fs::canonical(source, error), "copy it instead ($copy)");
+            return;
+        }
+        const fs::path real = fs::canonical(source, error);
+        if (error) throw UserError("{}: {}", source.string(), error.message());
+        files_.link(target, real, "copy it instead ($copy)");
     }
 
     fs::path from_, to_;

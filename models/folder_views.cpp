@@ -11,6 +11,7 @@
 #include "models/convert.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/mapped_file.h"
+#include "runtime/base/path_state.h"
 #include "runtime/base/rounding.h"
 
 namespace cleave::models {
@@ -29,9 +30,8 @@ public:
         importer::Graph graph = graph_of_tensors(shape_, DType::kF32);
         graph.path = folder_.config();
         for (const std::string& name : folder_.files) {
-            std::error_code error;
             const fs::path file = fs::path(folder_.path) / name;
-            graph.files.push_back({file.string(), fs::file_size(file, error), true});
+            graph.files.push_back({file.string(), size_at(file).value_or(0), true});
         }
         graph.config.model_type = shape_.config.model_type;
         graph.notes.clear();

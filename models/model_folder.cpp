@@ -8,6 +8,7 @@
 #include "runtime/base/folder.h"
 #include "runtime/base/inside.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::models {
 namespace {
@@ -19,7 +20,7 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kWhole = "model.safetensors";
 
 std::vector<std::string> safetensors_files(const fs::path& folder) {
-    std::vector<std::string> names = names_in(folder);
+    std::vector<std::string> names = names_if_folder(folder);
     std::erase_if(names, [](const std::string& name) {
         return fs::path(name).extension() != ".safetensors";
     });
@@ -60,20 +61,18 @@ void check_inside(const fs::path& folder, const std::string& name) {
 std::string ModelFolder::config() const { return (fs::path(path) / "config.json").string(); }
 
 bool has_safetensors(const std::string& folder) {
-    std::error_code error;
-    return !safetensors_files(folder).empty() || fs::exists(fs::path(folder) / kIndex, error);
+    return !safetensors_files(folder).empty() || is_there(fs::path(folder) / kIndex);
 }
 
 ModelFolder read_model_folder(const std::string& path) {
     const fs::path folder = path;
     ModelFolder result;
     result.path = path;
-    std::error_code error;
-    const bool whole = fs::exists(folder / kWhole, error);
+    const bool whole = is_there(folder / kWhole);
     std::map<std::string, std::string> index;
     if (whole) {
         result.files = {kWhole};
-    } else if (fs::exists(folder / kIndex, error)) {
+    } else if (is_there(folder / kIndex)) {
         index = read_index(folder / kIndex);
         std::set<std::string> names;
         for (const auto& [tensor, file] : index) names.insert(file);
@@ -89,7 +88,7 @@ ModelFolder read_model_folder(const std::string& path) {
     for (size_t i = 0; i < result.files.size(); ++i) {
         const std::string& name = result.files[i];
         const fs::path file = folder / name;
-        if (!fs::exists(file, error))
+        if (!is_there(file))
             throw UserError("{}: {} names this file, but it is absent; download it", file.string(),
                             kIndex);
         check_inside(folder, name);

@@ -13,6 +13,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/folder.h"
 #include "runtime/base/gguf.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::models {
 namespace {
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 
 size_t onnx_files(const fs::path& folder) {
     size_t count = 0;
-    for (const fs::path name : names_in(folder))
+    for (const fs::path name : names_if_folder(folder))
         if (name.extension() == ".onnx") ++count;
     return count;
 }
@@ -33,8 +34,7 @@ bool is_hugging_face(const fs::path& folder) {
 // What a file is that is neither ONNX nor a plan, and the way on; empty: nothing that is known.
 std::string known_as(const fs::path& file) {
     const std::string type = file.extension().string();
-    std::error_code error;
-    if (!fs::is_regular_file(file, error)) return {};  // a pipe would wait for a writer
+    if (!is_file(file)) return {};  // a pipe would wait for a writer
     char magic[4] = {};
     std::ifstream(file, std::ios::binary).read(magic, sizeof(magic));
     const std::string_view begins(magic, sizeof(magic));
@@ -55,12 +55,12 @@ std::string known_as(const fs::path& file) {
 }  // namespace
 
 void refuse_what_is_no_model(const fs::path& path) {
-    std::error_code error;
-    if (!fs::is_directory(path, error)) {
+    if (!is_folder(path)) {
         if (const std::string what = known_as(path); !what.empty())
             throw UserError("{}: this is {}", path.string(), what);
         return;
     }
+    std::error_code error;
     const std::vector<std::string> names = names_in(path, error);
     if (error) throw UserError("{}: cannot read the folder: {}", path.string(), error.message());
     for (const fs::path name : names)
@@ -69,7 +69,7 @@ void refuse_what_is_no_model(const fs::path& path) {
         if (const std::string what = known_as(path / name); !what.empty())
             throw UserError("{}: neither an .onnx file nor safetensors are in the folder; {} is {}",
                             path.string(), name, what);
-    if (fs::exists(path / "config.json", error))
+    if (is_there(path / "config.json"))
         throw UserError(
             "{}: the folder has config.json, but no weights; download its .safetensors files, or "
             "plan without weights by its config.json",
@@ -85,9 +85,7 @@ bool is_model_folder(const fs::path& folder) {
 }
 
 importer::Graph open_model(const fs::path& path, const importer::ImportOptions& options) {
-    std::error_code error;
-    if (fs::is_regular_file(path, error) && is_gguf(path.string()))
-        return import_gguf(path.string());
+    if (is_gguf(path.string())) return import_gguf(path.string());
     if (is_hugging_face(path)) return import_folder(path.string());
     refuse_what_is_no_model(path);
     return importer::import_onnx(path.string(), options);

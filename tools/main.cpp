@@ -116,7 +116,8 @@ int run(int argc, char** argv, runtime::Drivers& drivers) {
         return fail(1, fmt::format("{} (see {} --help)", error.what(), command));
     } catch (const planner::DoesNotFit& error) {
         if (wants_json(argc, argv))
-            fmt::print("{}", tools::spell_for_command_line(planner::does_not_fit_to_json(error)));
+            tools::show_exactly(
+                tools::spell_for_command_line(planner::does_not_fit_to_json(error)));
         return fail(1, error.what());
     }
     return 0;

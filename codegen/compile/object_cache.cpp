@@ -16,6 +16,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <system_error>
@@ -178,53 +179,61 @@ bool hides_owners() {
     return (map >> first >> as >> count) && (first != 0 || as != 0 || count < UINT32_MAX);
 }
 
-// The first folder above `path` whose owner or writers could put another folder in the place of
-// what lies below it; empty where there is none. A user namespace shows owners that it does not map
-// (root, mostly) as 65534.
-fs::path loose_folder_above(const fs::path& path) {
+// Why a folder above `path` cannot be trusted: its owner or writers could put another folder in the
+// place of what lies below it, or nobody knows whether they could; empty where none is so. A user
+// namespace shows owners that it does not map (root, mostly) as 65534.
+std::string why_loose_above(const fs::path& path) {
     constexpr uid_t kUnmapped = 65534;
     for (fs::path at = path; at.has_relative_path();) {
         at = at.parent_path();
         struct stat status{};
-        if (::stat(at.c_str(), &status) != 0 || is_own(status)) continue;
+        if (::stat(at.c_str(), &status) != 0) {
+            if (errno == ENOENT || errno == ENOTDIR) continue;
+            return fmt::format("{}: {}", at.string(), std::strerror(errno));
+        }
+        if (is_own(status)) continue;
         // In a sticky folder others may rename what is their own, and its owner everything.
         const bool is_trusted = status.st_uid == 0 || status.st_uid == ::geteuid() ||
                                 (status.st_uid == kUnmapped && hides_owners());
         if ((status.st_mode & S_ISVTX) != 0 && is_trusted) continue;
         const bool unmapped = status.st_uid == kUnmapped && at != path.parent_path() &&
                               (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-        if (!unmapped) return at;
+        if (!unmapped)
+            return fmt::format(
+                "{} is {}: others could put another folder in the place of what is below it, {} "
+                "too; chmod go-w it, or name another folder by XDG_CACHE_HOME",
+                at.string(), whose(status), path.string());
     }
     return {};
+}
+
+// As it is written, and past links.
+std::string why_loose(const fs::path& folder) {
+    std::error_code error;
+    const fs::path written = fs::absolute(folder, error).lexically_normal();
+    fs::path real;
+    if (!error) real = fs::weakly_canonical(folder, error);
+    if (error) return fmt::format("{}: {}", folder.string(), error.message());
+    std::string why = why_loose_above(written);
+    return why.empty() ? why_loose_above(real) : why;
 }
 
 // The folder, opened, where it is the user's own; nothing otherwise, with the reason in `why`.
 Descriptor open_own(const fs::path& folder, std::string& why) {
     Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    const int failed = errno;
-    std::error_code error;
-    // As it is written, and past links.
-    fs::path loose = loose_folder_above(fs::absolute(folder, error).lexically_normal());
-    if (loose.empty()) loose = loose_folder_above(fs::weakly_canonical(folder, error));
-    struct stat status{}, above{};
-    if (!loose.empty() && ::stat(loose.c_str(), &above) == 0) {
-        why = fmt::format(
-            "{} is {}: others could put another folder in the place of what is below it, {} too; "
-            "chmod go-w it, or name another folder by XDG_CACHE_HOME",
-            loose.string(), whose(above), folder.string());
-    } else if (!opened || ::fstat(opened.get(), &status) != 0) {
-        why = fmt::format("{}: {}", folder.string(),
-                          std::error_code(failed, std::generic_category()).message());
-    } else if (!is_own(status)) {
+    struct stat status{};
+    const int failed = opened && ::fstat(opened.get(), &status) == 0 ? 0 : errno;
+    why = why_loose(folder);
+    if (!why.empty()) return {};
+    if (failed != 0)
+        why = fmt::format("{}: {}", folder.string(), std::strerror(failed));
+    else if (!is_own(status))
         why = fmt::format(
             "{} is {}: others could plant code there; {}name another folder by "
             "XDG_CACHE_HOME",
             folder.string(), whose(status),
             status.st_uid == ::geteuid() ? "chmod go-w it, or " : "");
-    } else {
-        return opened;
-    }
-    return {};
+    return why.empty() ? std::move(opened) : Descriptor();
 }
 
 using SystemTime = std::chrono::system_clock::time_point;

@@ -43,9 +43,12 @@ std::vector<std::string> worker_names() {
 }
 
 std::string how_it_ended(int status) {
-    if (WIFSIGNALED(status))
-        return fmt::format("ended by signal {} ({})", WTERMSIG(status),
-                           ::strsignal(WTERMSIG(status)));
+    if (WIFSIGNALED(status)) {
+        const int signal = WTERMSIG(status);
+        // So the system takes memory back; nothing here kills a worker that is waited for.
+        const char* const hint = signal == SIGKILL ? ", often for lack of memory" : "";
+        return fmt::format("ended by signal {} ({}){}", signal, ::strsignal(signal), hint);
+    }
     return fmt::format("exited with status {}", WEXITSTATUS(status));
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::planner {
 
@@ -109,8 +110,7 @@ void save_plan(const Plan& plan, const std::string& path) {
 }
 
 bool is_plan_file(const std::string& path) {
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error)) return false;  // a pipe would wait
+    if (!is_file(path)) return false;  // a pipe would wait
     std::string begins(64, 0);
     std::ifstream file(path, std::ios::binary);
     file.read(begins.data(), static_cast<std::streamsize>(begins.size()));
@@ -120,8 +120,7 @@ bool is_plan_file(const std::string& path) {
 
 Plan load_plan(const std::string& path) {
     constexpr int64_t kMostBytes = int64_t{2} << 30;
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored) || std::filesystem::is_directory(path, ignored))
+    if (!is_there(path) || is_folder(path))
         throw UserError("{}: there is no plan to read; $save_plan writes one", path);
     return parse_plan(read_regular_file(path, kMostBytes), path);
 }

@@ -39,8 +39,10 @@ void FileSet::make_folder(const fs::path& folder) {
             failed = errno;
     }
     // What may not be made may be there.
-    std::error_code ignored;
-    if (!fs::is_directory(folder, ignored)) refuse(folder, {failed, std::generic_category()});
+    std::error_code unknown;
+    const fs::file_type found = fs::status(folder, unknown).type();
+    if (found == fs::file_type::none) failed = unknown.value();
+    if (found != fs::file_type::directory) refuse(folder, {failed, std::generic_category()});
 }
 
 void FileSet::add(const fs::path& path, const std::function<void(std::ostream&)>& write) {

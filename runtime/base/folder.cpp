@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/errors.h"
+
 namespace cleave {
 
 std::vector<std::string> names_in(Descriptor folder, std::error_code& error) {
@@ -40,6 +42,16 @@ std::vector<std::string> names_in(const std::filesystem::path& folder, std::erro
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
     std::error_code ignored;
     return names_in(folder, ignored);
+}
+
+std::vector<std::string> names_if_folder(const std::filesystem::path& path) {
+    std::error_code error;
+    std::vector<std::string> names = names_in(path, error);
+    const bool has_none =
+        error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    if (error && !has_none)
+        throw UserError("{}: cannot read the folder: {}", path.string(), error.message());
+    return names;
 }
 
 }  // namespace cleave

@@ -19,6 +19,9 @@ std::vector<std::string> names_in(const std::filesystem::path& folder, std::erro
 // Of a folder that may be missing or closed to us, which then counts as empty.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 
+// Of what may be no folder, and then has none. UserError where a folder cannot be read.
+std::vector<std::string> names_if_folder(const std::filesystem::path& path);
+
 // Of a folder that was opened to be read; with nothing open, `error` is what errno says.
 std::vector<std::string> names_in(Descriptor folder, std::error_code& error);
 

@@ -15,6 +15,7 @@
 #include "runtime/base/control_characters.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/mapped_file.h"
+#include "runtime/base/path_state.h"
 #include "runtime/base/rounding.h"
 
 namespace cleave {
@@ -285,8 +286,7 @@ std::string GgufFile::architecture() const {
 }
 
 bool is_gguf(const std::string& path) {
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error)) return false;  // a pipe would wait
+    if (!is_file(path)) return false;  // a pipe would wait
     std::string begins(kMagic.size(), '\0');
     std::ifstream(path, std::ios::binary).read(begins.data(), std::ssize(begins));
     return begins == kMagic;

@@ -3,6 +3,8 @@
 
 #include <system_error>
 
+#include "runtime/base/errors.h"
+
 namespace cleave {
 
 namespace {
@@ -12,13 +14,18 @@ bool is_below(const std::filesystem::path& folder, const std::filesystem::path& 
     return !way.empty() && *way.begin() != "..";
 }
 
+std::filesystem::path real_path(const std::filesystem::path& path) {
+    std::error_code error;
+    std::filesystem::path real = std::filesystem::weakly_canonical(path, error);
+    if (error) throw UserError("{}: {}", path.string(), error.message());
+    return real;
+}
+
 }  // namespace
 
 bool is_inside(const std::filesystem::path& folder, const std::filesystem::path& file) {
-    std::error_code error;
-    const std::filesystem::path root =
-        std::filesystem::weakly_canonical(folder.empty() ? "." : folder, error);
-    const std::filesystem::path real = std::filesystem::weakly_canonical(file, error);
+    const std::filesystem::path root = real_path(folder.empty() ? "." : folder);
+    const std::filesystem::path real = real_path(file);
     if (is_below(root, real)) return true;
     return root.parent_path().filename() == "snapshots" &&
            is_below(root.parent_path().parent_path() / "blobs", real);

@@ -7,6 +7,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/path_state.h"
 #include "runtime/text/companions.h"
 #include "runtime/text/jinja/budget.h"
 #include "runtime/text/jinja/evaluator.h"
@@ -115,11 +116,10 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& messages,
 }
 
 std::optional<ChatTemplate> load_chat_template(const fs::path& path) {
-    std::error_code ignored;
     const fs::path place = place_of_companions(path);
     const TokenizerConfig config = load_tokenizer_config(place);
     const fs::path file = place / "chat_template.jinja";
-    if (fs::exists(file, ignored))
+    if (is_there(file))
         return ChatTemplate(read_regular_file(file), file.string(), config.special_tokens);
     const auto json = find_companion(place, "tokenizer_config.json");
     if (!json || !json->root().has("chat_template")) return std::nullopt;

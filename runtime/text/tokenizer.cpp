@@ -6,6 +6,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/gguf.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/path_state.h"
 #include "runtime/text/bpe_tokenizer.h"
 #include "runtime/text/companions.h"
 #include "runtime/text/gguf_texts.h"
@@ -86,18 +87,17 @@ std::unique_ptr<Tokenizer> load_gguf_tokenizer(const fs::path& file) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
-    std::error_code ignored;
     fs::path file = path;
-    if (fs::is_directory(path, ignored)) {
+    if (is_folder(path)) {
         file = path / "tokenizer.json";
-        if (!fs::exists(file, ignored)) file = path / "tokenizer.model";
-        if (!fs::exists(file, ignored)) {
+        if (!is_there(file)) file = path / "tokenizer.model";
+        if (!is_there(file)) {
             throw UserError(
                 "{}: holds neither tokenizer.json nor tokenizer.model; give one with "
                 "$tokenizer, or give token ids with $input_ids",
                 path.string());
         }
-    } else if (!fs::exists(path, ignored)) {
+    } else if (!is_there(path)) {
         throw UserError(
             "{}: no such file; a tokenizer is a tokenizer.json (Hugging Face), a "
             "tokenizer.model (SentencePiece) or a folder that holds one",

@@ -30,3 +30,15 @@ TEST_CASE("a folder's names are those that lie in it, in order, and a missing on
     CHECK(error == std::errc::not_a_directory);
     CHECK(names_in((folder.path() / "none").string()).empty());
 }
+
+TEST_CASE("what is no folder has no names, and a folder that cannot be read is an error",
+          "[base]") {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() / "file") << "x";
+    CHECK(names_if_folder(folder.path()) == std::vector<std::string>{"file"});
+    CHECK(names_if_folder(folder.path() / "file").empty());
+    CHECK(names_if_folder(folder.path() / "none").empty());
+    fs::create_symlink("loop", folder.path() / "loop");
+    CHECK_THAT(user_error([&] { names_if_folder(folder.path() / "loop"); }),
+               Catch::Contains("loop: cannot read the folder: Too many levels"));
+}

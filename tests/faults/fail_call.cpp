@@ -27,6 +27,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/timerfd.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -202,11 +203,15 @@ Call* next(const char* name) {
     return reinterpret_cast<Call*>(real_symbol()(RTLD_NEXT, name));
 }
 
-// A wake-up of threads, which the system does not refuse.
-bool is_event(int file) {
+// Of an open file, by a call that does not count; all bits where it is not open.
+mode_t mode_of(int file) {
+    static auto* const kReal = next<int(int, struct stat*)>("fstat");
     struct stat status = {};
-    return fstat(file, &status) == 0 && (status.st_mode & S_IFMT) == 0;
+    return kReal(file, &status) == 0 ? status.st_mode : ~mode_t{0};
 }
+
+// A wake-up of threads, which the system does not refuse.
+bool is_event(int file) { return (mode_of(file) & S_IFMT) == 0; }
 
 void arm() {
     const char* what = std::getenv("CLEAVE_FAIL");
@@ -409,10 +414,7 @@ int link(const char* from, const char* to) {
 
 int close(int file) {
     static auto* const kReal = next<int(int)>("close");
-    static auto* const kState = next<int(int, struct stat*)>("fstat");
-    struct stat status = {};
-    const bool regular =
-        failing == Kind::kClose && kState(file, &status) == 0 && S_ISREG(status.st_mode);
+    const bool regular = failing == Kind::kClose && S_ISREG(mode_of(file));
     const int result = kReal(file);
     return regular && fails(Kind::kClose) ? refused(EIO, -1) : result;
 }
@@ -430,25 +432,32 @@ DIR* fdopendir(int file) {
     return fails(Kind::kFolder) ? refused<DIR*>(ENOMEM, nullptr) : kReal(file);
 }
 
-int stat(const char* path, struct stat* status) {
-    static auto* const kReal = next<int(const char*, struct stat*)>("stat");
-    return fails(Kind::kState) ? refused(EIO, -1) : kReal(path, status);
+#define CLEAVE_STATE(name, parameters, ...)                                 \
+    int name parameters {                                                   \
+        static auto* const kReal = next<int parameters>(#name);             \
+        return fails(Kind::kState) ? refused(EIO, -1) : kReal(__VA_ARGS__); \
+    }
+CLEAVE_STATE(stat, (const char* path, struct stat* status), path, status)
+CLEAVE_STATE(stat64, (const char* path, struct stat64* status), path, status)
+CLEAVE_STATE(lstat, (const char* path, struct stat* status), path, status)
+CLEAVE_STATE(lstat64, (const char* path, struct stat64* status), path, status)
+CLEAVE_STATE(fstat, (int file, struct stat* status), file, status)
+CLEAVE_STATE(fstat64, (int file, struct stat64* status), file, status)
+CLEAVE_STATE(fstatat, (int folder, const char* path, struct stat* status, int flags), folder, path,
+             status, flags)
+CLEAVE_STATE(fstatat64, (int folder, const char* path, struct stat64* status, int flags), folder,
+             path, status, flags)
+CLEAVE_STATE(statx, (int folder, const char* path, int flags, unsigned mask, struct statx* status),
+             folder, path, flags, mask, status)
+CLEAVE_STATE(statvfs, (const char* path, struct statvfs* status), path, status)
+CLEAVE_STATE(access, (const char* path, int mode), path, mode)
+char* realpath(const char* path, char* resolved) {
+    static auto* const kReal = next<char*(const char*, char*)>("realpath");
+    return fails(Kind::kState) ? refused<char*>(EIO, nullptr) : kReal(path, resolved);
 }
-int lstat(const char* path, struct stat* status) {
-    static auto* const kReal = next<int(const char*, struct stat*)>("lstat");
-    return fails(Kind::kState) ? refused(EIO, -1) : kReal(path, status);
-}
-int fstat(int file, struct stat* status) {
-    static auto* const kReal = next<int(int, struct stat*)>("fstat");
-    return fails(Kind::kState) ? refused(EIO, -1) : kReal(file, status);
-}
-int fstatat(int folder, const char* path, struct stat* status, int flags) {
-    static auto* const kReal = next<int(int, const char*, struct stat*, int)>("fstatat");
-    return fails(Kind::kState) ? refused(EIO, -1) : kReal(folder, path, status, flags);
-}
-int access(const char* path, int mode) {
-    static auto* const kReal = next<int(const char*, int)>("access");
-    return fails(Kind::kState) ? refused(EIO, -1) : kReal(path, mode);
+ssize_t readlink(const char* path, char* to, size_t size) {
+    static auto* const kReal = next<ssize_t(const char*, char*, size_t)>("readlink");
+    return fails(Kind::kState) ? refused<ssize_t>(EIO, -1) : kReal(path, to, size);
 }
 
 void* mmap(void* at, size_t size, int protection, int flags, int file, off_t offset) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands whose outputs are closed or full, or that get fewer threads, processes or less address
-// space than they ask for.
+// Commands whose outputs are closed, full or cut short, or that get fewer threads, processes or
+// less address space than they ask for.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,20 +29,39 @@ struct Shell {
     std::string output, error;
 };
 
+// Two files that any user may write, for the outputs.
+struct Outputs {
+    Outputs() { fs::permissions(folder.path(), fs::perms::all); }
+    Shell after(const std::string& script) const {
+        const int status = std::system(script.c_str());
+        return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out),
+                read_file(err)};
+    }
+    TemporaryFolder folder;
+    std::string out = folder.path() / "output", err = folder.path() / "errors";
+};
+
 // The command as a user's shell runs it, with `around` before it and `redirection` behind. Its
 // standard input is one line.
 Shell shell(const std::string& around, const std::string& arguments,
             const std::string& redirection) {
-    const TemporaryFolder folder;
-    fs::permissions(folder.path(), fs::perms::all);
-    const std::string out = folder.path() / "output", err = folder.path() / "errors";
-    const std::string text = fmt::format("exec 3>{} 4>{}; echo Hello | {{ {}'{}' {} {}; }}", err,
-                                         out, around, CLEAVE_BINARY, arguments, redirection);
-    const int status = std::system(text.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out),
-            read_file(err)};
+    const Outputs to;
+    return to.after(fmt::format("exec 3>{} 4>{}; echo Hello | {{ {}'{}' {} {}; }}", to.err, to.out,
+                                around, CLEAVE_BINARY, arguments, redirection));
 }
 constexpr const char* kBoth = ">&4 2>&3";
+
+// A server that nobody asks, and that SIGTERM ends once it listens, where it does not end before.
+// `limits` are commands of the shell, `around` is before the program.
+Shell shell_of_server(const std::string& limits, const std::string& around,
+                      const std::string& arguments) {
+    const Outputs to;
+    return to.after(fmt::format(
+        "({0} exec {1}'{2}' {3}) </dev/null >{4} 2>{5} & server=$!; "
+        "while kill -0 $server && ! grep -q 'listening on' {5}; do sleep 0.05; done 2>/dev/null; "
+        "kill $server 2>/dev/null; wait $server",
+        limits, around, CLEAVE_BINARY, arguments, to.out, to.err));
+}
 
 std::string bundled() { return "'" + bundled_model().string() + "'"; }
 
@@ -87,14 +106,15 @@ bool check_processes(const std::vector<int>& limits) {
     const std::string user = commands.around("cache_of_user") + as_user;
     for (const EverydayCommand& command : commands.all) {
         const std::string line = command.name + " " + command.arguments;
-        const bool serves = command.name == "serve";
-        Shell whole{0, "", ""};
-        if (!serves) whole = shell(user, line, kBoth);
+        const auto run = [&](const std::string& around) {
+            return command.name == "serve" ? shell_of_server("", around, line)
+                                           : shell(around, line, kBoth);
+        };
+        const Shell whole = run(user);
         for (const int most : limits) {
-            if (serves && most > 4) continue;  // with which it would go on
             INFO(line << " with " << most << " at most");
             const std::string limited = fmt::format("timeout 60 {}prlimit --nproc={} ", user, most);
-            check_limited(command, whole, shell(limited, line, kBoth));
+            check_limited(command, whole, run(limited));
         }
     }
     return true;
@@ -103,14 +123,17 @@ bool check_processes(const std::vector<int>& limits) {
 void check_address_space(const std::vector<int>& limits) {
     const Commands commands;
     const std::string user = commands.around("cache");
-    for (const EverydayCommand& command : commands.ended) {
+    for (const EverydayCommand& command : commands.all) {
         const std::string line = command.name + " " + command.arguments;
-        const Shell whole = shell(user, line, kBoth);
+        const auto run = [&](const std::string& limit) {
+            return command.name == "serve" ? shell_of_server(limit, user + "timeout 60 ", line)
+                                           : shell(limit + user + "timeout 60 ", line, kBoth);
+        };
+        const Shell whole = run("");
         for (const int megabytes : limits) {
             INFO(line << " in " << megabytes << " MB");
             if (command.traits & kCompiles) fs::remove_all(commands.folder.path() / "cache");
-            const Shell limited = shell(
-                fmt::format("ulimit -v {}; {}timeout 60 ", megabytes * 1000, user), line, kBoth);
+            const Shell limited = run(fmt::format("ulimit -v {}; ", megabytes * 1000));
             if (limited.error.find("error while loading shared libraries") != std::string::npos)
                 continue;  // before it starts
             check_limited(command, whole, limited);
@@ -129,24 +152,49 @@ TEST_CASE("the commands that lose their outputs and limits here are all of the c
 
 TEST_CASE("output that does not arrive is an error of every command", "[tools]") {
     const Commands commands;
+    const std::string user = commands.around("cache") + "timeout 60 ";
     std::vector<std::string> lines{"--version", "--help", "plan --help", ""};
     for (const EverydayCommand& command : commands.ended)
         lines.push_back(command.name + " " + command.arguments);
     for (const std::string& line : lines)
         for (const char* lost : {">/dev/full", ">&-"}) {
             INFO(line << " " << lost);
-            const Shell result = shell("timeout 60 ", line, std::string(lost) + " 2>&3");
+            const Shell result = shell(user, line, std::string(lost) + " 2>&3");
             CHECK(result.exit_code == 1);
             CHECK_THAT(result.error, Catch::Contains("cleave: writing to standard output failed"));
         }
 }
 
+TEST_CASE("output that a limit of files' sizes cuts short is an error, and begins as the whole",
+          "[tools]") {
+    const std::string one = " " + bundled() + " --devices host", sim = " --devices 'sim:h100[0-1]'";
+    for (const std::string& line :
+         {"inspect" + one, "plan" + one + " --json", "emit" + one, "limits llama-3-8b" + sim,
+          "plan llama-3-8b --json" + sim, "inspect" + one + " --json", "emit" + one + " --json",
+          std::string("devices --catalogue"), std::string("man")}) {
+        const Shell whole = shell("", line, kBoth);
+        REQUIRE(whole.exit_code == 0);
+        // In blocks of 512 bytes, or 1,024 of some shells.
+        for (const size_t blocks : {size_t{1}, whole.output.size() / 2048}) {
+            INFO(line << " in " << blocks << " blocks");
+            REQUIRE(blocks * 1024 < whole.output.size());
+            const Shell cut = shell(fmt::format("ulimit -f {}; timeout 60 ", blocks), line, kBoth);
+            INFO(cut.error);
+            CHECK(cut.exit_code == 1);
+            CHECK(cut.error == "cleave: writing to standard output failed: File too large\n");
+            CHECK(cut.output.size() >= blocks * 512);
+            CHECK(whole.output.starts_with(cut.output));
+        }
+    }
+}
+
 TEST_CASE("a closed or full standard error changes no exit code", "[tools]") {
     const Commands commands;
+    const std::string user = commands.around("cache") + "timeout 60 ";
     for (const char* lost : {"2>&-", "2>/dev/full"}) {
         for (const EverydayCommand& command : commands.ended) {
             INFO(command.name << " " << command.arguments << " " << lost);
-            CHECK(shell("timeout 60 ", command.name + " " + command.arguments,
+            CHECK(shell(user, command.name + " " + command.arguments,
                         std::string(">/dev/null ") + lost)
                       .exit_code == 0);
         }

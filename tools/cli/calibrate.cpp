@@ -14,6 +14,7 @@
 #include "planner/machine/machine_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/path_state.h"
 #include "runtime/drivers/host/host_topology.h"
 #include "runtime/hosts/job.h"
 #include "tools/cli/cache_probe.h"
@@ -306,7 +307,7 @@ std::filesystem::path calibration_folder() {
 // What one process measured is of its host too where that is a rank of a run.
 std::string kept_calibration() {
     std::string own = calibration_path();
-    if (own.empty() || std::filesystem::exists(own)) return own;
+    if (own.empty() || is_there(own)) return own;
     return (calibration_folder() / "host.json").string();
 }
 
@@ -332,7 +333,7 @@ HostFacts facts_of_this_host(int threads, std::string* note) {
     const int cores = facts.num_cores;
     if (threads > 0) facts.num_cores = threads;
     const std::string path = kept_calibration();
-    if (path.empty() || !std::filesystem::exists(path)) return facts;
+    if (path.empty() || !is_there(path)) return facts;
     auto skip = [&](const std::string& why) {
         if (note) *note = fmt::format("{}: {}; rates are estimates", path, why);
         return facts;

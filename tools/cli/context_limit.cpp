@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/json_file.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::tools {
 namespace {
@@ -13,7 +14,7 @@ namespace fs = std::filesystem;
 // The context limit that the files beside an .onnx file state, 0 when none does.
 int64_t stated_max_positions(const fs::path& folder) {
     auto read = [&](const char* name) {
-        return fs::exists(folder / name) ? read_json(folder / name) : nlohmann::json();
+        return is_there(folder / name) ? read_json(folder / name) : nlohmann::json();
     };
     nlohmann::json config = read("config.json");
     if (config.is_object() &&

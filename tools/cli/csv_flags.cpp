@@ -9,6 +9,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/base/file_set.h"
+#include "runtime/base/path_state.h"
 #include "tools/cli/files.h"
 #include "tools/cli/terminal.h"
 
@@ -17,9 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_folder(const CsvFlags& flags) {
-    std::error_code ignored;
-    return flags.path.ends_with('/') || fs::is_directory(flags.path, ignored);
+bool names_folder(const CsvFlags& flags) {
+    return flags.path.ends_with('/') || is_folder(flags.path);
 }
 
 std::string table_file(const CsvFlags& flags, const std::string& table) {
@@ -52,23 +52,21 @@ void check_csv_flags(const CsvFlags& flags, bool json) {
     if (flags.on_stdout() && json)
         throw UserError("--csv - and --json both want standard output; give --csv a file");
     if (flags.on_stdout()) return;
-    if (!is_folder(flags)) return check_writable("--csv", flags.path);
+    if (!names_folder(flags)) return check_writable("--csv", flags.path);
     // The folder, or the first above it that is there: the others are made when there is a table.
-    std::error_code ignored;
     fs::path folder = fs::absolute(flags.path);
-    while (!fs::exists(folder, ignored) && folder.has_relative_path())
-        folder = folder.parent_path();
+    while (!is_there(folder) && folder.has_relative_path()) folder = folder.parent_path();
     check_writable("--csv", (folder / "table.csv").string());
 }
 
 void write_csv(const CsvFlags& flags, const std::vector<planner::NamedTable>& tables) {
     FileSet folder;
-    if (is_folder(flags)) folder.make_folder(flags.path);
+    if (names_folder(flags)) folder.make_folder(flags.path);
     const auto write = [&](const std::string& path, const planner::NamedTable& table) {
         write_file("--csv", path, table.text);
         say("table {} written to {}\n", table.name, path);
     };
-    if (is_folder(flags) && flags.table.empty()) {
+    if (names_folder(flags) && flags.table.empty()) {
         for (const planner::NamedTable& table : tables) write(table_file(flags, table.name), table);
         return;
     }
@@ -88,7 +86,7 @@ void write_csv(const CsvFlags& flags, const std::vector<planner::NamedTable>& ta
     if (flags.on_stdout())
         show_generated(chosen->text);
     else
-        write(is_folder(flags) ? table_file(flags, chosen->name) : flags.path, *chosen);
+        write(names_folder(flags) ? table_file(flags, chosen->name) : flags.path, *chosen);
 }
 
 }  // namespace cleave::tools

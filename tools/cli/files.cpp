@@ -57,7 +57,7 @@ std::string read_standard_input() {
 
 std::string read_text_file(const std::string& flag, const std::string& path) {
     if (path == "-") return read_standard_input();
-    std::error_code ignored;
+    std::error_code ignored;  // what opens it says more
     if (fs::is_directory(path, ignored))
         throw UserError("{} {}: this is a folder; name a text file in it", flag, path);
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -80,11 +80,13 @@ void check_writable(const std::string& flag, const std::string& path) {
         throw UserError("{} -: this is not written to standard output; name a file (./- is one)",
                         flag);
     refuse_input(flag, path);
-    std::error_code ignored;
-    if (fs::is_directory(path, ignored))
+    std::error_code error;
+    const fs::file_type type = fs::status(path, error).type();
+    if (type == fs::file_type::none) refuse(flag, path, error);
+    if (type == fs::file_type::directory)
         throw UserError("{} {}: this is a folder; name a file", flag, path);
     // A pipe that is opened and closed has ended for its reader: that error comes with the writing.
-    if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return;
+    if (type != fs::file_type::not_found && type != fs::file_type::regular) return;
     AtomicFile file(path);
     if (file.error()) refuse(flag, path, file.error());
 }

@@ -13,6 +13,7 @@
 #include "planner/file/plan_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/inputs.h"
+#include "runtime/base/path_state.h"
 #include "runtime/base/suggest.h"
 #include "runtime/text/companions.h"
 #include "tools/cli/context_limit.h"
@@ -91,10 +92,7 @@ LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
     if (std::optional<models::Shape> shape = models::find_shape(flags.model))
         return from_shape(*shape, dtype);
     const fs::path path = flags.model;
-    std::error_code error;
-    const bool is_there = fs::exists(path, error);
-    if (error) throw UserError("{}: cannot be looked at: {}", flags.model, error.message());
-    if (!is_there)
+    if (!is_there(path))
         throw UserError("{}: no such file or folder, and no shape name{}; shape names are {}",
                         flags.model, did_you_mean(flags.model, models::shape_names()),
                         fmt::join(models::shape_names(), ", "));

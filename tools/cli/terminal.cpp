@@ -103,15 +103,24 @@ std::string printable(std::string_view text, bool may_color, size_t longest_word
     return out;
 }
 
-void show_text(const std::string& text) {
-    const std::string shown = printable(text, use_color());
-    if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size()) flush_output();
+namespace {
+
+[[noreturn]] void refuse_output(int error) {
+    throw UserError("writing to standard output failed: {}",
+                    error != 0 ? std::strerror(error) : "what was printed before did not arrive");
 }
 
+}  // namespace
+
+void show_exactly(const std::string& text) {
+    errno = 0;
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) refuse_output(errno);
+}
+
+void show_text(const std::string& text) { show_exactly(printable(text, use_color())); }
+
 void show_generated(const std::string& text) {
-    const std::string shown =
-        stdout_is_terminal() ? printable(text, use_color(), std::string::npos) : text;
-    if (std::fwrite(shown.data(), 1, shown.size(), stdout) != shown.size()) flush_output();
+    show_exactly(stdout_is_terminal() ? printable(text, use_color(), std::string::npos) : text);
 }
 
 void say_text(const std::string& text) {
@@ -128,15 +137,12 @@ void redraw_line(const std::string& text) {
 void flush_output() {
     errno = 0;
     // The error of a write before this one stays in the stream.
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-    throw UserError("writing to standard output failed: {}",
-                    errno != 0 ? std::strerror(errno) : "what was printed before did not arrive");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) refuse_output(errno);
 }
 
 void close_output() {
     flush_output();
-    if (::close(STDOUT_FILENO) != 0 && errno != EBADF)
-        throw UserError("writing to standard output failed: {}", std::strerror(errno));
+    if (::close(STDOUT_FILENO) != 0 && errno != EBADF) refuse_output(errno);
 }
 
 std::string bold(const std::string& text) {

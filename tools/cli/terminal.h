@@ -34,6 +34,9 @@ void show(fmt::format_string<T...> text, T&&... values) {
     show_text(fmt::format(text, std::forward<T>(values)...));
 }
 
+// JSON, of which no word is cut.
+void show_exactly(const std::string& text);
+
 // What a model wrote or was asked: byte for byte, but on a terminal without control characters.
 void show_generated(const std::string& text);
 

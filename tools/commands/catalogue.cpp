@@ -57,7 +57,7 @@ Json to_json() {
 }  // namespace
 
 void print_catalogue(bool json) {
-    if (json) return fmt::print("{}\n", to_json().dump(2));
+    if (json) return show_exactly(to_json().dump(2) + "\n");
     planner::TextTable devices("<<>>>>>><><", "");
     devices.row(
         {"sim:", "arch", "GiB", "GB/s", "f32", "f16", "f8", "int8", "peers", "GB/s", "network"});

@@ -32,7 +32,7 @@ void print_json(const planner::AnnotationReport& report) {
               {"findings", Json::array()}};
     for (const planner::AnnotationFinding& f : report.findings)
         json["findings"].push_back({{"node", f.node}, {"kind", f.kind}, {"message", f.message}});
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    show_exactly(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void print_text(const planner::AnnotationReport& report) {

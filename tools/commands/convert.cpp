@@ -7,6 +7,7 @@
 #include "models/open_model.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/gguf.h"
+#include "runtime/base/path_state.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -19,8 +20,7 @@ struct ConvertArguments {
 };
 
 void run_convert(ConvertArguments flags) {
-    std::error_code error;
-    if (!std::filesystem::is_directory(flags.folder, error))
+    if (!is_folder(flags.folder))
         throw UserError("{}: {}", flags.folder,
                         is_gguf(flags.folder)
                             ? "a GGUF file is run, planned, inspected and exported as it is; ONNX "

@@ -382,7 +382,7 @@ void run_devices(const DevicesArguments& flags) {
         write_file("-o", flags.output, json.dump(2) + "\n\n");
     }
     if (flags.json)
-        fmt::print("{}\n", to_json(machine, absent).dump(2));
+        show_exactly(to_json(machine, absent).dump(2) + "\n");
     else
         print_text(machine, planner::read_host_facts(), absent, chosen_by);
 }

@@ -371,7 +371,7 @@ void add_doctor(CLI::App& app, runtime::Drivers& drivers) {
     command->callback([json, &drivers] {
         const Report report(drivers);
         if (*json)
-            fmt::print("{}\n", to_json(report).dump(2));
+            show_exactly(to_json(report).dump(2) + "\n");
         else
             print_text(report);
     });

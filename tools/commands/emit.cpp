@@ -296,7 +296,7 @@ void run_emit(const EmitArguments& flags) {
             if (runs_in(false, device.program, static_cast<int>(k)))
                 json["kernels"].push_back(kernel_json(plan, device, k, false));
         }
-    fmt::print("{}\n", json.dump(2));
+    show_exactly(json.dump(2) + "\n");
 }
 
 }  // namespace

@@ -293,7 +293,7 @@ void run_import(const ImportArguments& flags) {
     LoadedModel model = load_model(flags.model, "");
     Summary summary = summarise(model.graph);
     if (flags.json)
-        fmt::print("{}\n", to_json(model.graph, summary, model.max_positions).dump(2));
+        show_exactly(to_json(model.graph, summary, model.max_positions).dump(2) + "\n");
     else if (flags.graph)
         show("{}", importer::to_text(model.graph));
     else

@@ -142,7 +142,7 @@ void run_inspect(const InspectArguments& flags) {
     }
     const bool written = write_views(flags, svg, inspection, extras);
     if (flags.json)
-        fmt::print("{}", inspection_json(inspection, 2, extras.against));
+        show_exactly(inspection_json(inspection, 2, extras.against));
     else if (!written)
         show("{}", inspection_text(inspection, flags.show, terminal_width(), use_color()));
 }

@@ -50,7 +50,7 @@ void plan_cost_graph_file(const PlanArguments& flags) {
     options.use_metis = !flags.plan.no_metis;
     planner::CostGraphPlan plan = planner::plan_cost_graph(graph, options);
     if (flags.json) {
-        fmt::print("{}\n", planner::cost_graph_plan_to_json(graph, plan));
+        show_exactly(planner::cost_graph_plan_to_json(graph, plan) + "\n");
         return;
     }
     show("{}: {} nodes on {} accelerators and {} CPUs, {}\n", graph.path, graph.nodes.size(),
@@ -146,8 +146,7 @@ void run_plan(const PlanArguments& flags) {
     }
     if (flags.csv.given()) write_csv(flags.csv, planner::plan_tables(plan));
     if (flags.json) {
-        std::string json = planner::plan_to_json(plan, spell_for_command_line) + '\n';
-        std::fwrite(json.data(), 1, json.size(), stdout);
+        show_exactly(planner::plan_to_json(plan, spell_for_command_line) + "\n");
         return;
     }
     if (flags.csv.given()) return;

@@ -190,7 +190,7 @@ Json outcome_json(const planner::Outcome& outcome) {
 void print_json(const Json& json) {
     const std::string text =
         spell_for_command_line(json.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n";
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    show_exactly(text);
 }
 
 namespace {

@@ -251,7 +251,7 @@ void run_generate(const RunArguments& flags, Ready& ready) {
             difference = host_difference(flags, plan, ready.prompts, options, result);
             add_check(flags, difference, json);
         }
-        fmt::print("{}\n", json.dump(2));
+        show_exactly(json.dump(2) + "\n");
         return demand_numbers(difference);
     }
     if (print_text) show("\n");

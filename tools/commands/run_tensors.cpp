@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/path_state.h"
 #include "runtime/session/session.h"
 #include "tools/cli/groups.h"
 #include "tools/cli/npy.h"
@@ -50,7 +51,7 @@ bool takes_tensors(const importer::Graph& graph) {
 void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& plan_flags,
                  const RunFlags& run, bool json, runtime::Drivers& drivers) {
     const std::vector<Tensor> inputs = read_inputs(flags);
-    if (!flags.output_dir.empty() && !std::filesystem::is_directory(flags.output_dir))
+    if (!flags.output_dir.empty() && !is_folder(flags.output_dir))
         throw UserError("--output-dir {}: no such folder; make it first", flags.output_dir);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(plan_flags, model);
@@ -68,10 +69,10 @@ void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& p
         outputs.push_back(entry);
     }
     if (json) {
-        fmt::print("{}\n", Json{{"outputs", outputs},
-                                {"transferred_bytes", session.transferred_bytes()},
-                                {"peak_memory_bytes", session.peak_memory_bytes()}}
-                               .dump(2));
+        const Json all{{"outputs", outputs},
+                       {"transferred_bytes", session.transferred_bytes()},
+                       {"peak_memory_bytes", session.peak_memory_bytes()}};
+        show_exactly(all.dump(2) + "\n");
         return;
     }
     for (const Json& o : outputs)

@@ -9,6 +9,7 @@
 #include "models/shapes.h"
 #include "planner/plan/foreign_op.h"
 #include "runtime/base/control_characters.h"
+#include "runtime/base/path_state.h"
 #include "tools/cli/context_limit.h"
 #include "tools/libcleave/handles.h"
 
@@ -161,7 +162,7 @@ cleave_status cleave_graph_import(const char* path, const cleave_import_options*
         auto made = std::make_unique<cleave_graph>();
         made->graph = models::open_model(file, {known.weights_may_be_absent != 0});
         made->max_positions =
-            tools::context_limit(made->graph, fs::is_directory(file) ? file : file.parent_path());
+            tools::context_limit(made->graph, is_folder(file) ? file : file.parent_path());
         *out = made.release();
     });
 }

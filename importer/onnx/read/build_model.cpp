@@ -5,6 +5,7 @@
 
 #include "importer/onnx/read/passes.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::importer::from_onnx {
 namespace {
@@ -222,9 +223,8 @@ Model read_model(std::unique_ptr<onnx::ModelProto> proto, const std::string& pat
     model.proto = std::move(proto);
     model.producer = model.proto->producer_name();
     model.producer_version = model.proto->producer_version();
-    std::error_code absent;  // of a model that was made in memory
-    const uint64_t size = std::filesystem::file_size(model.path, absent);
-    model.files.push_back({model.path, absent ? 0 : size, !absent});
+    const std::optional<uint64_t> size = size_at(model.path);  // none where it was made in memory
+    model.files.push_back({model.path, size.value_or(0), size.has_value()});
     for (const onnx::OperatorSetIdProto& set : model.proto->opset_import())
         if (plain_domain(set.domain()).empty()) model.opset = set.version();
     inline_functions(*model.proto, model.path, model.notes);

@@ -7,6 +7,7 @@
 #include "importer/onnx/read/wire_format.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/inside.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::importer::from_onnx {
 namespace fs = std::filesystem;
@@ -54,9 +55,8 @@ FileId external_file(Model& model, const std::string& name, const std::string& l
     const fs::path full = folder.empty() ? relative : folder / relative;
     for (size_t i = 0; i < model.files.size(); ++i)
         if (model.files[i].path == full.string()) return FileId(i);
-    std::error_code error;
     SourceFile file{full.string(), 0, true};
-    if (!fs::exists(full, error)) {
+    if (!is_there(full)) {
         if (!options.weights_may_be_absent)
             throw UserError(
                 "{}: the external data file {} (of initializer '{}') is missing; put it beside "
@@ -65,8 +65,9 @@ FileId external_file(Model& model, const std::string& name, const std::string& l
         file.present = false;
     } else {
         if (!is_inside(folder, full)) refuse("is a symbolic link out of the model's folder");
-        if (!fs::is_regular_file(full, error)) refuse("is not a regular file");
-        file.size = fs::file_size(full, error);
+        const std::optional<uint64_t> size = size_at(full);
+        if (!size) refuse("is not a regular file");
+        file.size = *size;
     }
     model.files.push_back(file);
     return FileId(model.files.size() - 1);

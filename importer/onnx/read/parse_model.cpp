@@ -6,6 +6,7 @@
 #include "importer/onnx/read/wire_format.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/folder.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::importer::from_onnx {
 namespace fs = std::filesystem;
@@ -16,13 +17,11 @@ constexpr int64_t kOldestOpset = 9;
 }  // namespace
 
 std::string find_onnx_file(const std::string& path) {
-    std::error_code error;
-    const bool is_there = fs::exists(path, error);
-    if (error) throw UserError("{}: cannot be looked at: {}", path, error.message());
-    if (!is_there)
+    if (!is_there(path))
         throw UserError("{}: no such file or folder; give an .onnx file or a folder with one",
                         path);
-    if (!fs::is_directory(path, error)) return path;
+    if (!is_folder(path)) return path;
+    std::error_code error;
     std::vector<std::string> found = names_in(path, error);
     if (error) throw UserError("{}: cannot read the folder: {}", path, error.message());
     std::erase_if(found,

@@ -138,7 +138,7 @@ TEST_CASE("a probe of hipRTC that failed for another reason is told with its log
     test::TemporaryFolder folder;
     const std::string worker = (folder.path() / "worker").string();
     // Messages of codegen/compile/worker/protocol.h: a count, then sizes and bytes.
-    auto as_worker = [&](const std::string& answer) {
+    auto as_worker = [&](const std::string& answer, const std::string& signal = "9") {
         auto message = [](std::initializer_list<std::string> strings) {
             auto number = [](size_t n) {
                 return fmt::format("\\{:03o}", n) + "\\000\\000\\000\\000\\000\\000\\000";
@@ -150,7 +150,7 @@ TEST_CASE("a probe of hipRTC that failed for another reason is told with its log
         std::ofstream(worker) << "#!/bin/sh\n"
                               << message({"ready", "libfake.so", "9.9", ""})
                               << "head -c 1 > /dev/null\n"
-                              << (answer.empty() ? "kill -9 $$\n"
+                              << (answer.empty() ? "kill -" + signal + " $$\n"
                                                  : message({"failed", answer, "", ""}))
                               << "exec cat > /dev/null\n";
         std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
@@ -163,14 +163,18 @@ TEST_CASE("a probe of hipRTC that failed for another reason is told with its log
     auto error = [&] { return test::user_error([&] { make_hiprtc_compiler(arch, options); }); };
     as_worker("");
     const std::string killed = error();
+    as_worker("", "15");
+    const std::string ended = error();
     as_worker("error: no space left");
     const std::string full = error();
     const bool kept_any = std::filesystem::exists(cache) && !std::filesystem::is_empty(cache);
     as_worker("clang: error: invalid target ID gfx90a");
     const std::string unknown = error();
     ::unsetenv("CLEAVE_COMPILE_WORKER");
-    CHECK_THAT(killed, Catch::Contains("ended by signal 9") &&
+    CHECK_THAT(killed, Catch::Contains("ended by signal 9 (Killed), often for lack of memory") &&
                            Catch::Contains("did not compile an empty kernel for gfx90a"));
+    CHECK_THAT(ended,
+               Catch::Contains("ended by signal 15 (Terminated)") && !Catch::Contains("memory"));
     CHECK_THAT(full, Catch::Contains("error: no space left"));
     CHECK_FALSE(kept_any);
     CHECK_THAT(unknown, Catch::Contains("hipRTC 9.9 (libfake.so) does not know gfx90a") &&

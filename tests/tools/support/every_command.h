@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each command of `cleave --help` with arguments that make it do its everyday work, for tests of
-// what holds for all of them.
+// what holds for all of them. They change the cache of kernels, so that it must be a test's own.
 #pragma once
 
 #include <filesystem>
@@ -49,7 +49,7 @@ inline std::vector<EverydayCommand> every_command(const std::filesystem::path& f
         {"run", of_model + two + once, kCompiles},
         {"run", of_model + "--input-ids 1,2,3 --max-new-tokens 4", kCompiles},
         {"run", of_model + once + "--json", kVaries | kCompiles},
-        {"serve", of_model + "--devices host --context 256", kCompiles},
+        {"serve", of_model + "--devices host --context 256 --port 0", kCompiles},
         {"chat", of_model + "--devices host --max-new-tokens 4", kCompiles},
         {"import", of_model},
         {"convert", quoted(family.string()) + to("family/converted.onnx")},
@@ -62,6 +62,9 @@ inline std::vector<EverydayCommand> every_command(const std::filesystem::path& f
         {"devices", "", kVaries},
         {"doctor", "", kVaries},
         {"cache", "", kVaries},
+        {"cache", "--list", kVaries},
+        {"cache", "--limit 1GiB --json", kVaries},
+        {"cache", "--clear", kVaries},
         {"help", "plan"},
         {"help", ""},
         {"completion", "bash"},

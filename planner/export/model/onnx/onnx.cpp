@@ -7,6 +7,7 @@
 #include "planner/export/model/onnx/annotate.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::planner {
 namespace {
@@ -61,7 +62,7 @@ ExportResult export_onnx(const Plan& plan) {
     result.files.push_back(std::move(out));
     for (const std::string& name : files) {
         const fs::path source = path.parent_path() / name;
-        if (!fs::exists(source)) {  // --weights none
+        if (!is_there(source)) {  // --weights none
             result.not_expressed.push_back(name + " is absent, and is not beside the new file.");
             continue;
         }

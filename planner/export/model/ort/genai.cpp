@@ -9,6 +9,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/base/json_file.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::planner {
 namespace {
@@ -22,8 +23,7 @@ Json token_id(const Plan& plan, const char* key) {
     const auto is_id = [](const nlohmann::json& id) { return id.is_number_integer(); };
     for (const char* name : {"generation_config.json", "config.json"}) {
         const fs::path path = fs::path(plan.graph.path).parent_path() / name;
-        std::error_code ignored;
-        if (!fs::exists(path, ignored)) continue;
+        if (!is_there(path)) continue;
         const nlohmann::json json = read_json(path);
         if (!json.is_object() || !json.contains(key) || json[key].is_null()) continue;
         const nlohmann::json& id = json[key];
