@@ -28,7 +28,7 @@ Serving serving_of(const Plan& plan, const PhaseTimes& prefill, int64_t prompt_n
             serving.tpot_ns = ns;
         }
     serving.tpot_ns += time_of(prefill).busiest_ns / generated_tokens(w);
-    serving.ttft_ns = serving.tpot_ns + prompt_ns;
+    serving.ttft_ns = (w.batch > 1 ? serving.tpot_ns : 0) + prompt_ns;
     return serving;
 }
 

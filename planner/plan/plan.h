@@ -330,7 +330,9 @@ struct Serving {
     int64_t users = 0;    // at once, of all replicas together; 0: not the objective
     int64_t groups = 1;   // passes in flight in each replica, which share its users
     int64_t tpot_ns = 0;  // a round: every user has a token; prompts of those who follow included
-    int64_t ttft_ns = 0;  // from a prompt's arrival to its first token: a round, then its passes
+    // From a prompt's arrival to its first token: a round of others of its replica, then its
+    // passes.
+    int64_t ttft_ns = 0;
 };
 
 // Of the whole prompt, and of a decode pass; 0: not told.

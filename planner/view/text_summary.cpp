@@ -11,6 +11,7 @@
 #include "planner/ask/room.h"
 #include "planner/machine/device_names.h"
 #include "planner/machine/fabric.h"
+#include "planner/plan/foreign_op.h"
 #include "planner/plan/kv_room.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
@@ -54,8 +55,10 @@ const std::string& name_of(const Plan& plan, DeviceId id) { return plan.machine.
 std::string model_text(const Plan& plan) {
     const importer::ModelConfig& c = plan.graph.config;
     const std::string size = bytes_text(weights_bytes(plan.graph, plan.workload));
-    if (c.num_layers == 0)
-        return fmt::format("{} operators, {} of weights", plan.graph.ops.size(), size);
+    if (c.num_layers == 0 || c.hidden_size == 0)
+        return fmt::format("{} operators{}, {} of weights", plan.graph.ops.size(),
+                           c.num_layers == 0 ? "" : fmt::format(" in {} layers", c.num_layers),
+                           size);
     return fmt::format("{} layers, hidden {}, {} heads ({} KV), MLP {}, vocabulary {}, {} {}",
                        c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads,
                        c.intermediate_size, c.vocab_size, size, weights_dtype(plan));
@@ -64,6 +67,10 @@ std::string model_text(const Plan& plan) {
 // What numbers are kept in on devices, and what crosses between them.
 std::string types_text(const Plan& plan) {
     const Workload& w = plan.workload;
+    // Weights of foreign operators are bytes.
+    if (std::ranges::any_of(plan.graph.ops,
+                            [](const importer::Op& op) { return foreign_op(op).has_value(); }))
+        return "those of the graph's operators";
     std::string text = fmt::format("weights {}", weights_dtype(plan));
     if (importer::find_quantized_type(weights_dtype(plan))) text += " with scales";
     if (!plan.kv_slabs.empty())

@@ -218,7 +218,7 @@ TEST_CASE("token ids beside the model come into genai_config.json, or are refuse
              {R"("7")", "generation_config.json: eos_token_id: expected a token id or a list"},
              {"[7, {}]", "generation_config.json: eos_token_id: expected a token id or a list"},
              {deep,
-              "generation_config.json: line 1, column 65: values are more than 64 levels inside "
+              "generation_config.json: line 1, column 81: values are more than 64 levels inside "
               "each other"},
              {"[7", "generation_config.json: line 1, column"}}) {
         const CommandResult refused = exported(ids);

@@ -303,6 +303,14 @@ std::vector<KernelRow> kernel_rows(const Inspection& inspection, bool is_prefill
     return rows;
 }
 
+// Reads that the memory could not give: those of keys and values, which each query counts.
+bool is_faster_than_memory(const Machine& machine, const KernelRow& row) {
+    return std::ranges::any_of(row.devices, [&](DeviceId d) {
+        const double most = static_cast<double>(machine.device(d).memory_bandwidth);
+        return most > 0 && 1e9 * static_cast<double>(row.rate.most()) > 1.05 * most;
+    });
+}
+
 }  // namespace
 
 std::string layers_text(const Inspection& inspection, int width) {
@@ -397,7 +405,9 @@ std::string kernels_text(const Inspection& inspection, int width) {
                      ? (machine.devices.size() == 1 ? "" : "all")
                      : folded_names(machine, row.devices),
                  row.launches.text(number), timed ? row.time.text(time_text) : "-",
-                 timed ? row.rate.text(number) + " GB/s" : "",
+                 !timed                                ? ""
+                 : is_faster_than_memory(machine, row) ? "cached"
+                                                       : row.rate.text(number) + " GB/s",
                  k.is_gpu ? grid_text(row.grid.text(number), k) : row.grid.text(number) + " items",
                  bytes_text(k.shared_bytes),
                  k.is_gpu ? fmt::format("{}/{}", k.occupancy.warps, k.occupancy.most_warps) : "-"});

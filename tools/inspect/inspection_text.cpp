@@ -133,7 +133,8 @@ private:
             text += kernels_text(i_, width_) + "  " +
                     wrapped(
                         "Rate: bytes read and written by that time; a step of several launches "
-                        "counts for its first. Grid: blocks of so many threads. Warps: of a "
+                        "counts for its first; cached: more than the memory's, as queries read "
+                        "the same keys. Grid: blocks of so many threads. Warps: of a "
                         "compute unit, without knowledge of registers.",
                         2, width_) +
                     "\n";

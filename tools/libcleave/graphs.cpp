@@ -128,7 +128,7 @@ void add_operator(cleave_graph& g, const cleave_operator& given) {
     const ForeignOp foreign{static_cast<ForeignSplit>(given.sharding), units_of(graph, op, given),
                             given.flops_per_token, given.bytes, given.bytes_per_token};
     TensorAttrs attrs;
-    attrs.op_type = given.type ? given.type : "operator";
+    attrs.op_type = given.type ? given.type : name;
     attrs.flops = given.flops;
     planner::set_foreign_op(attrs, foreign);
     op.attrs = std::move(attrs);

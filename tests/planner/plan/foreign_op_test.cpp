@@ -8,6 +8,7 @@
 #include "planner/plan/foreign_op.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
@@ -113,6 +114,15 @@ TEST_CASE("foreign operators are divided as they declare, in whole units", "[pla
                Contains("$tensor_parallel 2") && Contains("'op0' (test.op)"));
     for (const Stage& stage : plan_of(mlp(ForeignSplit::kOnce), 2, 0).stages)
         CHECK(stage.devices.size() == 1);
+}
+
+TEST_CASE("the text of a plan of foreign operators says nothing of heads or types", "[planner]") {
+    Graph graph = mlp();
+    graph.config.num_layers = 3;
+    const std::string text = plan_to_text(plan_of(graph, 2, 2));
+    CHECK_THAT(text, Contains("5 operators in 3 layers") && Contains("of weights") &&
+                         Contains("those of the graph's operators"));
+    CHECK_THAT(text, !Contains("heads") && !Contains("f8e4m3"));
 }
 
 TEST_CASE("a plan of foreign operators is unsound once one declares less than the plan takes",

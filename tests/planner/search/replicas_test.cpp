@@ -12,6 +12,7 @@
 #include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "planner/search/replicas.h"
+#include "planner/search/simplicity.h"
 #include "planner/verify/verify.h"
 #include "planner/view/plan_text.h"
 #include "tests/planner/support/random_cases.h"
@@ -129,8 +130,11 @@ TEST_CASE("no forced shape or number of replicas beats the plan by more than 1 %
             drawer.one_of(std::array{"llama-3-8b", "llama-2-7b", "tinyllama-1.1b", "llama-3-70b"});
         const std::string kind =
             drawer.one_of(std::array{"h100", "a100-80", "rtx4090", "l40s", "mi300x", "b200"});
-        const Machine machine =
-            machine_of(fmt::format("sim:{}[0-{}]", kind, drawer.pick(2, 8) - 1));
+        std::string devices = fmt::format("sim:{}[0-{}]", kind, drawer.pick(2, 8) - 1);
+        if (drawer.pick(0, 3) == 0)  // a second kind beside it
+            devices += fmt::format(",sim:{}[0-{}]", drawer.one_of(std::array{"a40", "l4", "h200"}),
+                                   drawer.pick(1, 4) - 1);
+        const Machine machine = machine_of(devices);
         int64_t users = drawer.one_of(std::array{1, 8, 24, 64, 200});
         const Graph graph = graph_named(model);
         if (drawer.pick(0, 1) == 0) {  // nearly as many as have memory, or somewhat more
@@ -149,6 +153,50 @@ TEST_CASE("no forced shape or number of replicas beats the plan by more than 1 %
         INFO(model << " for " << users << " users on " << machine.name);
         CHECK(tokens_per_second(plan_for_users(graph, machine, users)) >= 0.99 * forced);
     }
+}
+
+TEST_CASE("no forced shape beats a plan for latency by more than 1 %, in 300 cases",
+          "[planner][slow]") {
+    Drawer drawer(67);
+    int compared = 0;
+    for (int cases = 0; cases < 300; ++cases) {
+        const Graph graph = graph_named(drawer.one_of(
+            std::array{"llama-3-8b", "llama-2-7b", "tinyllama-1.1b", "llama-3-70b", "phi-4"}));
+        const int count = drawer.pick(2, 8);
+        std::string devices = fmt::format(
+            "sim:{}[0-{}]",
+            drawer.one_of(std::array{"h100", "a100-80", "rtx4090", "l40s", "mi300x"}), count - 1);
+        if (drawer.pick(0, 2) == 0)
+            devices += fmt::format(",sim:{}[0-{}]", drawer.one_of(std::array{"a40", "l4", "h200"}),
+                                   drawer.pick(1, 3) - 1);
+        const Machine machine = machine_of(devices);
+        Workload workload{.batch = drawer.one_of(std::array<int64_t, 4>{1, 4, 16, 64})};
+        workload.context = drawer.one_of(std::array<int64_t, 2>{1024, 4096});
+        const auto plan_of = [&](int tp, int pp) -> std::optional<Plan> {
+            PlanOptions options;
+            options.tensor_parallel = tp;
+            options.pipeline_stages = pp;
+            try {
+                return make_plan(graph, machine, workload, options);
+            } catch (const UserError&) {
+                return std::nullopt;  // does not fit, or cannot be divided so
+            }
+        };
+        const std::optional<Plan> chosen = plan_of(0, 0);
+        for (int tp = 1; tp <= count; ++tp)
+            for (int pp = 1; tp * pp <= count; ++pp) {
+                const std::optional<Plan> forced = plan_of(tp, pp);
+                if (!forced) continue;
+                ++compared;
+                INFO(graph.name << " on " << devices << ", batch " << workload.batch << ": tp "
+                                << tp << " pp " << pp);
+                REQUIRE(chosen.has_value());
+                // By the figure that is optimised, which weighs stages and devices, too.
+                CHECK(static_cast<double>(weighed_ns(*chosen, Objective::kLatency)) <=
+                      1.01 * static_cast<double>(weighed_ns(*forced, Objective::kLatency)));
+            }
+    }
+    CHECK(compared > 1000);
 }
 
 TEST_CASE("the KV of all users that a throughput counts is in the account", "[planner]") {
@@ -365,6 +413,16 @@ TEST_CASE(
                                   {.replicas = 0, .most_users = true, .max_tpot_ns = 1'000'000});
                }),
                Contains("no plan keeps $max_tpot 1 for one user"));
+}
+
+TEST_CASE("the first token of one user waits for nobody", "[planner]") {
+    const Graph graph = graph_named("llama-3-8b");
+    const Machine machine = machine_of("sim:h100[0-7]");
+    const auto serving_of = [&](int64_t users) {
+        return plan_for_users(graph, machine, users, {.tensor_parallel = 8}).prediction.serving;
+    };
+    const int64_t alone = serving_of(1).ttft_ns, of_two = serving_of(2).ttft_ns;
+    CHECK(of_two - alone == serving_of(2).tpot_ns);
 }
 
 TEST_CASE("unequal stages must gain 3 % over a shape that is regular", "[planner]") {

@@ -103,7 +103,8 @@ function drawOperator(parent, s) {
         ["reads", s.reads && s.reads.length ? linksOf(s.reads) : null],
         ["on", where(s)],
         ["predicted", time(s.predicted_us) + " at " + time(s.start_us)],
-        ["payload", bytes(s.bytes) + (s.predicted_us > 0 && s.kind === "compute" ? ", " + number(s.bytes / s.predicted_us / 1e3) + " GB/s" : "")],
+        ["payload", bytes(s.bytes) + (s.predicted_us > 0 && s.kind === "compute" ?
+            ", " + (isCached(s.bytes, s.predicted_us, s.devices[0]) ? "from a cache" : number(s.bytes / s.predicted_us / 1e3) + " GB/s") : "")],
         ["between devices", s.link_bytes > 0 ? bytes(s.link_bytes) : null],
     ]);
     const text = s.text >= 0 ? texts[s.text] : null;

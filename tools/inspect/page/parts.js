@@ -199,6 +199,11 @@ function tableRow(body, columns, row, pick) {
         else td.textContent = plain(shown);
     });
 }
+// Whether bytes come faster than the device's memory gives them: each query counts the keys that it reads.
+const isCached = (count, us, device) => {
+    const most = extra.machine[deviceAt.get(device)].memory_bandwidth;
+    return most > 0 && 1e6 * count / us > 1.05 * most;
+};
 // Pairs of name and text or element.
 function facts(parent, pairs) {
     const dl = element("dl", parent, undefined, "facts");

@@ -55,7 +55,7 @@ function tableLayers(parent) {
 // Equal kernels of several devices are one row; each has the operators that it computes.
 function tableKernels(parent) {
     element("p", parent, "Launches and predicted time in one pass; the rate is what they read and write by that time; a step of several " +
-            "launches counts for its first. Warps without knowledge of registers.", "dim");
+            "launches counts for its first; cached: more than the memory's, as queries read the same keys. Warps without knowledge of registers.", "dim");
     const firstOf = new Map(), textAt = new Map(texts.map((t, i) => [t.name + "\n" + t.arch, i]));
     for (const phase of ["decode", "prefill"])
         for (const s of steps[phase]) {
@@ -74,7 +74,7 @@ function tableKernels(parent) {
         {name: "launches", value: k => k.launches, right: true},
         {name: "time", value: k => k.predicted_us, show: k => k.predicted_us > 0 ? time(k.predicted_us) : "-", right: true},
         {name: "GB/s", value: k => k.predicted_us > 0 ? k.bytes / k.predicted_us / 1e3 : 0,
-         show: k => k.predicted_us > 0 ? (k.bytes / k.predicted_us / 1e3).toFixed(0) : "", right: true},
+         show: k => k.predicted_us > 0 ? isCached(k.bytes, k.predicted_us, k.device) ? "cached" : (k.bytes / k.predicted_us / 1e3).toFixed(0) : "", right: true},
         {name: "grid", value: k => k.grid[0] * k.grid[1] * k.grid[2], show: k => k.occupancy ? k.grid.join(" × ") : k.grid[0] + " items", right: true},
         {name: "threads", value: k => k.threads, right: true},
         {name: "shared memory", value: k => k.shared_memory_bytes, show: k => bytes(k.shared_memory_bytes) + " of " + bytes(k.limit_shared_memory_bytes), right: true},

@@ -113,7 +113,7 @@ enum {
 typedef struct cleave_operator {
     size_t struct_size;
     const char* name; /* unique */
-    const char* type; /* "mlir.linalg.matmul"; NULL: "operator" */
+    const char* type; /* "mlir.linalg.matmul"; NULL: its name */
     int32_t layer;    /* decoder layer counted from 1, for reports and pins; 0: none */
     cleave_sharding sharding;
     int64_t split_units; /* equal parts that stay whole (heads) of what is divided (BY_OUTPUT: the

@@ -138,6 +138,12 @@ private:
     // ---- With the plan that the annotations came with
 
     void compare(Plan plan) {
+        if (!prove(plan)) return;  // nothing else can rely on it
+        lost_nodes(plan);
+        onnx::ModelProto expected = model_;
+        annotate(plan, expected);
+        for (int i = 0; i < model_.graph().node_size(); ++i)
+            compare_node(model_.graph().node(i), expected.graph().node(i));
         importer::Graph graph = importer::import_onnx(path_, {true});
         if (digest(graph) != digest(plan.graph))
             find(
@@ -147,16 +153,15 @@ private:
         else {
             plan.graph = std::move(graph);  // its weights lie in this file
             plan.graph_digest = graph_digest(plan.graph);
+            if (!prove(plan)) return;
         }
+        report_.plan = std::move(plan);
+    }
+
+    bool prove(const Plan& plan) {
         const std::vector<Violation> violations = find_violations(plan);
         for (const Violation& v : violations) find("", "contradictory", v.rule + ": " + v.message);
-        if (!violations.empty()) return;  // nothing else can rely on it
-        lost_nodes(plan);
-        onnx::ModelProto expected = model_;
-        annotate(plan, expected);
-        for (int i = 0; i < model_.graph().node_size(); ++i)
-            compare_node(model_.graph().node(i), expected.graph().node(i));
-        report_.plan = std::move(plan);
+        return violations.empty();
     }
 
     // Weights may lie elsewhere in the annotated file.
