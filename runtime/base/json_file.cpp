@@ -59,11 +59,14 @@ std::string plain_words(std::string text) {
 
 // A text's characters; `read` is how far they have been taken.
 struct Characters {
+    // Names of std::iterator_traits.
+    // NOLINTBEGIN(readability-identifier-naming)
     using iterator_category = std::input_iterator_tag;
     using value_type = char;
     using difference_type = std::ptrdiff_t;
     using pointer = const char*;
     using reference = const char&;
+    // NOLINTEND(readability-identifier-naming)
 
     const char* at;
     const char** read;

@@ -10,6 +10,7 @@
 #include "planner/machine/build_machine.h"
 #include "planner/plan/workload_request.h"
 #include "planner/planner.h"
+#include "tests/support/command.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
