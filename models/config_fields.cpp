@@ -23,6 +23,8 @@ void Fields::refuse(const char* name, const std::string& expected) const {
 
 bool Fields::has(const char* name) const { return !value(name).is_null(); }
 
+bool Fields::is_text(const char* name) const { return value(name).is_string(); }
+
 int64_t Fields::integer(const char* name, int64_t most) const {
     if (!has(name)) throw UserError("{}: field \"{}{}\" is missing", path_, inside_, name);
     return integer_or(name, 0, most);

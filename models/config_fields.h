@@ -26,6 +26,7 @@ public:
     bool stated(const char* name) const { return json_.contains(name); }  // null, too
     // There, and not null.
     bool has(const char* name) const;
+    bool is_text(const char* name) const;
     // Sizes are bounded, so that nothing is built that no machine could hold.
     int64_t integer(const char* name, int64_t most) const;
     int64_t integer_or(const char* name, int64_t fallback, int64_t most) const;

@@ -248,11 +248,21 @@ void exaone4(const Fields& fields, Shape& shape) {
     shape.variation.qk_norm = true;
     const int64_t window = window_of(fields, fields.stated("sliding_window") ? 0 : 4096);
     int64_t pattern = 4;
-    if (!fields.has("layer_types"))
-        pattern = fields.integer_or("sliding_window_pattern", 4, kMostLayers);
-    fields.has("sliding_window_pattern");  // layer_types says it
-    read_layer_types(fields, shape, window,
-                     [&](int64_t layer) { return window > 0 && (layer + 1) % pattern != 0; });
+    std::string letters;  // "LLLG": three of local attention, one of global
+    if (fields.has("sliding_window_pattern") && !fields.has("layer_types")) {
+        if (fields.is_text("sliding_window_pattern"))
+            letters = fields.text("sliding_window_pattern", "");
+        else
+            pattern = fields.integer_or("sliding_window_pattern", 4, kMostLayers);
+    }
+    if (letters.find_first_not_of("LG") != std::string::npos)
+        fields.refuse("sliding_window_pattern", "a number or letters L and G");
+    read_layer_types(fields, shape, window, [&](int64_t layer) {
+        const auto at = static_cast<size_t>(layer);
+        const bool is_local =
+            letters.empty() ? (layer + 1) % pattern != 0 : letters[at % letters.size()] == 'L';
+        return window > 0 && is_local;
+    });
     for (LayerKind& layer : shape.layers)
         if (window > 0 && layer.window == 0) layer.rope = -1;
 }
@@ -319,13 +329,30 @@ void read_sizes(const Fields& fields, const Family& family, importer::ModelConfi
                         fields.path(), config.num_heads, config.num_kv_heads);
 }
 
+// Models of pictures and texts have the texts' part in an object, without what is as in
+// transformers' Gemma3TextConfig.
+nlohmann::json text_part(const nlohmann::json& json, const std::string& path) {
+    const bool has_pictures = json.contains("model_type") && json["model_type"] == "gemma3";
+    if (!has_pictures) return json;
+    if (!json.contains("text_config") || !json["text_config"].is_object())
+        throw UserError("{}: model_type \"gemma3\" without an object \"text_config\"", path);
+    nlohmann::json text{{"model_type", "gemma3_text"},
+                        {"vocab_size", 262208},
+                        {"num_attention_heads", 8},
+                        {"num_key_value_heads", 4},
+                        {"max_position_embeddings", 131072}};
+    text.update(json["text_config"]);
+    return text;
+}
+
 }  // namespace
 
 Shape shape_from_config(const std::string& path) { return shape_from_json(read_json(path), path); }
 
 Shape shape_from_json(const nlohmann::json& json, const std::string& path) {
     if (!json.is_object()) throw UserError("{} is not a JSON object", path);
-    const Fields fields(path, json);
+    const nlohmann::json of_texts = text_part(json, path);
+    const Fields fields(path, of_texts);
     const Family& family = family_of(path, fields.text("model_type", "llama"));
     Shape shape;
     shape.name = fields.text("_name_or_path", path);

@@ -220,6 +220,17 @@ TEST_CASE("no point of a Pareto list is as good as another in both figures", "[p
     CHECK(list.points.back().per_device >= 0.98 * tokens_per_second(most) / 4);
 }
 
+TEST_CASE("a Pareto list counts the devices that a plan uses, not those beside them", "[planner]") {
+    // The A40s are in no plan of a few users of tensor parallelism.
+    const planner::Case base{
+        bf16_graph("qwen3-8b"), machine_of("sim:h100[0-3],sim:a40[0-2]"), {}, {}};
+    const Pareto list = pareto(base);
+    REQUIRE_FALSE(list.points.empty());
+    const ParetoPoint& first = list.points.front();
+    CHECK(first.shape == "tp 4 x pp 1");
+    CHECK(first.devices == 4);
+}
+
 TEST_CASE("points that others beat leave the list, and of very many both ends stay", "[planner]") {
     std::vector<ParetoPoint> points;
     for (int i = 1; i <= 40; ++i)
