@@ -29,7 +29,8 @@ namespace {
 // devices than these, what a plan leaves unused is no part.
 constexpr size_t kSomeDevices = 32;
 
-// Users in company of whom more of them may not have room, as a part of that room.
+// Of a plan's room for keys and values: where its users take more, the parts of the plan for as
+// many users as possible are tried, too.
 constexpr double kNearlyFull = 0.7;
 
 using Parts = std::vector<std::vector<DeviceId>>;
@@ -86,6 +87,7 @@ public:
                  const PlanOn& plan_on)
         : machines_(parts_of(machine, parts)),
           users_(users),
+          are_few_(machine.devices.size() <= kSomeDevices),
           plan_on_(plan_on),
           most_(parts.size(), INT64_MAX) {
         for (const Machine& part : machines_) {
@@ -101,9 +103,12 @@ public:
         if (users_ && *users_ < std::ssize(machines_)) return std::nullopt;
         if (!users_) return plan_shares();
         constexpr int kRounds = 3;  // each by the rates of the one before
-        for (int round = 0; round < kRounds; ++round)
-            if (!try_shares(weights_) && (knows_room_ || !find_room())) break;
+        for (int round = 0; round < kRounds; ++round) {
+            const std::optional<bool> fit = try_shares(weights_);
+            if (!fit || (!*fit && (knows_room_ || !find_room()))) break;
+        }
         // What is limited, memory or time, may be worth filling.
+        if (!knows_room_ && are_few_) find_room();
         if (knows_room_ && !without)
             for (size_t p = 0; p < machines_.size(); ++p) {
                 std::vector<double> first = weights_;
@@ -116,10 +121,10 @@ public:
     std::optional<size_t> without;
 
 private:
-    // False where a part has no plan for its share, or nothing is new.
-    bool try_shares(const std::vector<double>& weights) {
+    // Whether each part has a plan for its share; nothing where these were tried, or are none.
+    std::optional<bool> try_shares(const std::vector<double>& weights) {
         const std::vector<int64_t> shares = shared_out(*users_, weights, most_);
-        if (shares.empty() || !tried_.insert(shares).second) return false;
+        if (shares.empty() || !tried_.insert(shares).second) return std::nullopt;
         shares_ = shares;
         std::optional<Plan> plan = plan_shares();
         if (!plan) return false;
@@ -155,6 +160,7 @@ private:
 
     const std::vector<Machine> machines_;
     const std::optional<int64_t> users_;
+    const bool are_few_;
     const PlanOn& plan_on_;
     std::vector<double> weights_;  // in whose proportion users are shared
     std::vector<int64_t> most_;    // users that a part has room for
@@ -194,7 +200,7 @@ void explain_left(const Machine& machine, Plan& plan) {
         if (std::ranges::find(names, d.name) == names.end()) left.push_back(d.name);
     if (!left.empty())
         plan.why.binding +=
-            fmt::format("; unused: {} (no replica of their kind fits and keeps the limits)",
+            fmt::format("; unused: {} (no replica on them fits, keeps the limits and brings 3 %)",
                         folded_names(left));
 }
 
