@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "importer/graph/graph.h"
+#include "models/convert.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
