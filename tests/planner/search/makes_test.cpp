@@ -178,8 +178,7 @@ TEST_CASE("tens of devices of a second kind cost no tokens, whether they hold a 
         CHECK(served_users(both) == c.users);
         CHECK(tokens_per_second(both) >= 0.99 * tokens_per_second(plan_on(c.devices)));
         CHECK(both.others.size() == (c.serves ? 1 : 0));
-        const bool told =
-            both.why.binding.find("no replica on them fits") != std::string::npos;
+        const bool told = both.why.binding.find("no replica on them fits") != std::string::npos;
         CHECK(told == !c.serves);
     }
 }
