@@ -60,9 +60,7 @@ void refuse_what_is_no_model(const fs::path& path) {
             throw UserError("{}: this is {}", path.string(), what);
         return;
     }
-    std::error_code error;
-    const std::vector<std::string> names = names_in(path, error);
-    if (error) throw UserError("{}: cannot read the folder: {}", path.string(), error.message());
+    const std::vector<std::string> names = names_if_folder(path);
     for (const fs::path name : names)
         if (name.extension() == ".onnx") return;
     for (const std::string& name : names)

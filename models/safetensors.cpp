@@ -118,8 +118,7 @@ uint64_t header_length(const MappedFile& file) {
     if (length > bytes.size() - kLengthBytes)
         throw UserError(
             "{}: its header has {} bytes, but the file has {} after its first {}; it was cut "
-            "short: "
-            "download it again",
+            "short: download it again",
             file.path(), length, bytes.size() - kLengthBytes, kLengthBytes);
     return length;
 }

@@ -304,26 +304,27 @@ std::optional<Plan> plan_replicas(const Model& model, const Machine& machine,
     const bool kinds = may_makes && kinds_of(machine).size() > 1;
     std::optional<Plan> best = plan_on(must && !may_makes, kinds ? kLargestMixed : SIZE_MAX);
     if (!may_makes) return best;
-    std::optional<Plan> outside;
-    if (options.max_ttft_ns > 0 || options.max_tpot_ns > 0) {
+    const auto plan_outside = [&]() -> std::optional<Plan> {
+        if (options.max_ttft_ns == 0 && options.max_tpot_ns == 0) return std::nullopt;
         PlanOptions unlimited = options;
         unlimited.max_ttft_ns = unlimited.max_tpot_ns = 0;
-        outside =
-            plan_alike(model, machine, workload, unlimited, kLargestMixed, false, pass, enumerate);
-    }
+        return plan_alike(model, machine, workload, unlimited, kLargestMixed, false, pass,
+                          enumerate);
+    };
     // All replicas hold keys and values of one type.
     Workload share = workload;
     share.kv_dtype = settled_kv_dtype(model.analysis.graph, machine, workload);
     std::optional<Plan> makes = pass("makes", [&] {
-        return plan_makes(machine, best ? &*best : nullptr, outside ? &*outside : nullptr,
-                          options.most_users ? std::nullopt : std::optional(workload.batch),
-                          [&](const Machine& part, std::optional<int64_t> users) {
-                              PlanOptions own = options;
-                              own.most_users = !users;
-                              share.batch = users.value_or(workload.batch);
-                              return plan_alike(model, part, share, own, SIZE_MAX, false, pass,
-                                                enumerate);
-                          });
+        return plan_makes(
+            machine, best ? &*best : nullptr,
+            options.most_users ? std::nullopt : std::optional(workload.batch),
+            [&](const Machine& part, std::optional<int64_t> users) {
+                PlanOptions own = options;
+                own.most_users = !users;
+                share.batch = users.value_or(workload.batch);
+                return plan_alike(model, part, share, own, SIZE_MAX, false, pass, enumerate);
+            },
+            plan_outside);
     });
     if (makes) return makes;
     if (best || (!must && machine.devices.size() <= kLargestMixed)) return best;

@@ -49,20 +49,21 @@ std::string without_vendor(const std::string& text) {
     return name;
 }
 
-bool is_model(const std::string& text) {
-    return std::ranges::any_of(catalogue(), [name = without_vendor(text)](const auto& model) {
-        return plain(std::string(model.name)) == name;
-    });
+// The catalogue's own name of what is written otherwise ("RTX-4090"); empty for what it has not.
+std::string named_model(const std::string& text) {
+    const std::string name = without_vendor(text);
+    for (const CatalogueModel& model : catalogue())
+        if (plain(std::string(model.name)) == name) return std::string(model.name);
+    return {};
 }
 
 // By its whole name, one that begins or ends with it ("a100", "4090"), or the nearest.
 std::string model_of(const std::string& text) {
     const std::string name = without_vendor(text);
     if (name.size() < 2) return {};
+    if (std::string exact = named_model(text); !exact.empty()) return exact;
     std::vector<std::string> names;
     for (const CatalogueModel& model : catalogue()) names.emplace_back(model.name);
-    for (const std::string& one : names)
-        if (plain(one) == name) return one;
     std::string longest;  // "a100-80" before "a100-40"
     for (const std::string& one : names)
         if (plain(one).starts_with(name) || (name.size() > 2 && plain(one).ends_with(name)))
@@ -92,7 +93,7 @@ std::string likely_device(const std::string& entry) {
     const std::string items = open == std::string::npos ? "" : entry.substr(open);
     const std::string whole = entry.substr(0, open);
     // "rtx4090" is no 4090 of "rt".
-    const Counted devices = is_model(whole) ? Counted{1, whole} : counted(whole);
+    const Counted devices = named_model(whole).empty() ? counted(whole) : Counted{1, whole};
     const auto listed = [&](const std::string& kind) {
         if (!items.empty()) return kind + items;
         return devices.count > 1 ? fmt::format("{}[0-{}]", kind, devices.count - 1) : kind + "[0]";

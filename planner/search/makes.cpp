@@ -268,8 +268,9 @@ bool may_have_makes(const Machine& machine, const PlanOptions& options) {
                                                    : kinds_of(machine).size() > 1);
 }
 
-std::optional<Plan> plan_makes(const Machine& machine, const Plan* alike, const Plan* outside,
-                               std::optional<int64_t> users, const PlanOn& plan_on) {
+std::optional<Plan> plan_makes(const Machine& machine, const Plan* alike,
+                               std::optional<int64_t> users, const PlanOn& plan_on,
+                               const std::function<std::optional<Plan>()>& plan_outside) {
     constexpr size_t kMostKinds = 4;
     const bool are_few = machine.devices.size() <= kSomeDevices;
     std::optional<Plan> best;
@@ -288,8 +289,9 @@ std::optional<Plan> plan_makes(const Machine& machine, const Plan* alike, const 
     const auto consider_spare = [&](const Plan& of) {
         if (const Parts parts = used_and_spare(machine, of); !parts.empty()) consider(parts, false);
     };
-    for (const Plan* like : {alike, outside})
-        if (like && are_few) consider_spare(*like);
+    if (alike && are_few) consider_spare(*alike);
+    if (are_few)
+        if (const std::optional<Plan> outside = plan_outside()) consider_spare(*outside);
     // What as many users as have room are given may be what these have room in.
     if (users && are_few && (!alike || is_nearly_full(*alike)))
         if (const std::optional<Plan> most = plan_on(machine, std::nullopt)) consider_spare(*most);

@@ -17,13 +17,15 @@ namespace cleave::planner {
 bool may_have_makes(const Machine& machine, const PlanOptions& options);
 
 // The best plan with `others`, or of a part of the machine, where it is worth more than `alike`:
-// each make brings 3 % more tokens; or where there is none alike (null); else nothing. `outside`:
-// the best plan alike without limits, or null; its parts may keep them. `plan_on` plans replicas
-// that are alike on a part of the machine for that many users, or, without a number, for as many as
-// it chooses; nothing where none fits. `users`: none, where each make chooses.
+// each make brings 3 % more tokens; or where there is none alike (null); else nothing. `plan_on`
+// plans replicas that are alike on a part of the machine for that many users, or, without a number,
+// for as many as it chooses; nothing where none fits. `users`: none, where each make chooses.
+// `plan_outside`: the best plan alike on all of it without limits, whose parts may keep them;
+// nothing where there are none, or none fits. It is called for few devices.
 std::optional<Plan> plan_makes(
-    const Machine& machine, const Plan* alike, const Plan* outside, std::optional<int64_t> users,
+    const Machine& machine, const Plan* alike, std::optional<int64_t> users,
     const std::function<std::optional<Plan>(const Machine& part, std::optional<int64_t> users)>&
-        plan_on);
+        plan_on,
+    const std::function<std::optional<Plan>()>& plan_outside);
 
 }  // namespace cleave::planner

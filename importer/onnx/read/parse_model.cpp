@@ -21,9 +21,7 @@ std::string find_onnx_file(const std::string& path) {
         throw UserError("{}: no such file or folder; give an .onnx file or a folder with one",
                         path);
     if (!is_folder(path)) return path;
-    std::error_code error;
-    std::vector<std::string> found = names_in(path, error);
-    if (error) throw UserError("{}: cannot read the folder: {}", path, error.message());
+    std::vector<std::string> found = names_if_folder(path);
     std::erase_if(found,
                   [](const std::string& name) { return fs::path(name).extension() != ".onnx"; });
     if (found.empty())
