@@ -118,7 +118,10 @@ private:
         if (copy && fs::is_regular_file(target, error) &&
             read_regular_file(source) == read_regular_file(target))
             return;
-        if (fs::exists(fs::symlink_status(target, error)))
+        const fs::file_type there = fs::symlink_status(target, error).type();
+        if (there == fs::file_type::none)
+            throw UserError("{}: {}", target.string(), error.message());
+        if (there != fs::file_type::not_found)
             throw UserError("{}: another file is there; name an empty folder ($output)",
                             target.string());
         if (copy || copy_) {
@@ -227,16 +230,16 @@ std::string write_converted(const std::string& folder, const ConvertOptions& opt
     const ConvertedModel model =
         convert_folder(read, shape_from_config(read.config()), options.form);
     fs::path output = options.output.empty() ? fs::path(folder) : fs::path(options.output);
-    std::error_code error;
-    const bool names_file = output.extension() == ".onnx" && !fs::is_directory(output, error);
+    const bool names_file = output.extension() == ".onnx" && !is_folder(output);
     const fs::path target = names_file ? output.parent_path() : output;
     if (!names_file) output /= "model.onnx";
-    if (options.output.empty() && fs::exists(output, error))
+    if (options.output.empty() && is_there(output))
         throw UserError("{}: the folder has an ONNX file already; name another one ($output)",
                         output.string());
     const fs::path place = target.empty() ? fs::path(".") : target;
     FileSet files;
     files.make_folder(place);
+    std::error_code error;
     if (!fs::equivalent(folder, place, error))
         Companions(folder, place, options.copy, files).put_all(model.files);
     files.add(output, [&](std::ostream& file) { model.proto->SerializeToOstream(&file); });

@@ -29,6 +29,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/folder.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave::codegen {
 
@@ -39,6 +40,7 @@ constexpr std::string_view kMagic = "CLEAVEO3";
 constexpr size_t kDigestSize = 32;
 constexpr std::string_view kSuffix = ".o";
 constexpr const char* kLimitFile = "limit";
+constexpr const char* kNoPlace = "neither XDG_CACHE_HOME nor HOME is set";
 // An entry whose use is younger than this is not told to be used again: reading stays reading.
 constexpr auto kUseGrain = std::chrono::hours(1);
 
@@ -160,16 +162,25 @@ const char* whose(const struct stat& status) {
 // A kernel's object has at most some megabytes.
 constexpr off_t kMostBytes = off_t{1} << 30;
 
-// All of a regular file of the user's own; empty otherwise.
-std::string read_own(int folder, const std::string& name) {
+std::error_code last_error() { return {errno, std::generic_category()}; }
+
+// All of a regular file of the user's own; empty for what is absent, closed to us or something
+// else. `error`: why one that is there could not be read.
+std::string read_own(int folder, const std::string& name, std::error_code& error) {
+    error.clear();
     // Not blocking: a FIFO would wait for a writer.
     const Descriptor file(
         ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct stat status{};
-    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || !is_own(status) ||
-        status.st_size > kMostBytes)
+    if (!file || ::fstat(file.get(), &status) != 0) {
+        if (errno != ENOENT && errno != ELOOP && errno != ENXIO && errno != EACCES)
+            error = last_error();
         return {};
-    return read_bytes(file, static_cast<size_t>(status.st_size)).value_or("");
+    }
+    if (!S_ISREG(status.st_mode) || !is_own(status) || status.st_size > kMostBytes) return {};
+    auto bytes = read_bytes(file, static_cast<size_t>(status.st_size));
+    if (!bytes) error = last_error();
+    return std::move(bytes).value_or("");
 }
 
 // Whether a user namespace leaves out owners, which it then shows as 65534: root, mostly.
@@ -247,24 +258,27 @@ SystemTime used_at(const struct stat& status) {
 std::string entry_file(const std::string& key) { return key + std::string(kSuffix); }
 
 // The limit that the folder keeps; a damaged one counts as none.
-int64_t limit_of(int folder) {
-    const std::string text = read_own(folder, kLimitFile);
+int64_t limit_of(int folder, std::error_code& error) {
+    const std::string text = read_own(folder, kLimitFile, error);
     int64_t limit = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
-    const bool whole = error == std::errc() && end == text.data() + text.size();
+    const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), limit);
+    const bool whole = wrong == std::errc() && end == text.data() + text.size();
     return whole && limit >= 0 ? limit : kDefaultCacheLimit;
 }
 
 // All entries of an opened folder, used longest ago first. Temporaries of processes that were
-// killed go: one that is written now is younger than a day.
-CacheContents look_through(const fs::path& path, int folder) {
-    CacheContents all{path, limit_of(folder), {}};
+// killed go: one that is written now is younger than a day. `error`: why not all is known.
+CacheContents look_through(const fs::path& path, int folder, std::error_code& error) {
+    CacheContents all{path, limit_of(folder, error), {}};
+    if (error) return all;
     const SystemTime yesterday = std::chrono::system_clock::now() - std::chrono::hours(24);
-    std::error_code unreadable;  // counts as empty
-    for (const std::string& name : names_in(
-             Descriptor(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), unreadable)) {
+    for (const std::string& name :
+         names_in(Descriptor(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), error)) {
         struct stat status{};
-        if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno != ENOENT) error = last_error();
+            continue;
+        }
         if (name.ends_with(".tmp") && used_at(status) < yesterday)
             ::unlinkat(folder, name.c_str(), 0);
         if (name.ends_with(kSuffix) && S_ISREG(status.st_mode))
@@ -277,15 +291,21 @@ CacheContents look_through(const fs::path& path, int folder) {
     return all;
 }
 
-// Removes entries from the front until the rest has at most so many bytes.
-void shrink(CacheContents& all, int folder, int64_t most) {
+// Removes entries from the front until the rest has at most so many bytes, or one cannot be
+// removed, which is returned.
+std::error_code shrink(CacheContents& all, int folder, int64_t most) {
     int64_t bytes = all.bytes();
+    std::error_code error;
     auto at = all.entries.begin();
     for (; at != all.entries.end() && bytes > most; ++at) {
-        ::unlinkat(folder, entry_file(at->key).c_str(), 0);
+        if (::unlinkat(folder, entry_file(at->key).c_str(), 0) != 0 && errno != ENOENT) {
+            error = last_error();
+            break;
+        }
         bytes -= at->bytes;
     }
     all.entries.erase(all.entries.begin(), at);
+    return error;
 }
 
 // Removes what has a file's name and is no file (a pipe would wait for a reader, a device take it),
@@ -317,7 +337,8 @@ fs::path ObjectCache::path(const std::string& key) const { return folder_ / entr
 std::optional<CompiledKernel> ObjectCache::find(const std::string& key, const std::string& name,
                                                 std::string_view made_from) const {
     if (!opened_) return std::nullopt;
-    const std::string entry = entry_file(key), text = read_own(opened_.get(), entry);
+    std::error_code ignored;  // what cannot be read is compiled again
+    const std::string entry = entry_file(key), text = read_own(opened_.get(), entry, ignored);
     const Entry read = split_entry(text);
     if (read.made_from != made_from) return std::nullopt;
     std::optional<CompiledKernel> kernel = decode(read.encoded);
@@ -347,10 +368,11 @@ void ObjectCache::store(const std::string& key, const CompiledKernel& kernel,
     // The folder is looked through at a process's first entry, then after each sixteenth of the
     // limit: a process is over the limit by no more than that.
     const int64_t size = static_cast<int64_t>(text.size());
-    if (stored_.fetch_add(size) + size < limit_of(opened_.get()) / 16) return;
+    std::error_code unknown;
+    if (stored_.fetch_add(size) + size < limit_of(opened_.get(), unknown) / 16) return;
     stored_ = 0;
-    CacheContents all = look_through(folder_, opened_.get());
-    shrink(all, opened_.get(), all.limit);
+    CacheContents all = look_through(folder_, opened_.get(), unknown);
+    if (!unknown) unknown = shrink(all, opened_.get(), all.limit);
 }
 
 int64_t CacheContents::bytes() const {
@@ -361,31 +383,40 @@ int64_t CacheContents::bytes() const {
 
 namespace {
 
-// Calls use(folder's contents, its descriptor) where there is a folder.
+void refuse(const fs::path& path, const std::error_code& error) {
+    if (error) throw UserError("{}: {}", path.string(), error.message());
+}
+
+// Calls use(folder's contents, its descriptor) where there is a folder. The use's error is of the
+// folder.
 template <class Use>
 CacheContents with_contents(const std::string& folder, const Use& use) {
     const fs::path path = folder_of(folder);
-    if (const std::string why = why_not_cached(folder); !why.empty())
-        throw UserError("no cache of kernels: {}", why);
-    std::string why;
-    const Descriptor opened = open_own(path, why);
-    if (!opened) return {path, kDefaultCacheLimit, {}};
-    CacheContents all = look_through(path, opened.get());
-    use(all, opened.get());
+    std::string why = path.empty() ? kNoPlace : "";
+    if (!path.empty() && !is_there(path)) return {path, kDefaultCacheLimit, {}};
+    const Descriptor opened = why.empty() ? open_own(path, why) : Descriptor();
+    if (!why.empty()) throw UserError("no cache of kernels: {}", why);
+    std::error_code error;
+    CacheContents all = look_through(path, opened.get(), error);
+    refuse(path, error);
+    refuse(path, use(all, opened.get()));
     return all;
 }
 
 }  // namespace
 
 CacheContents cache_contents(const std::string& folder) {
-    return with_contents(folder, [](const CacheContents&, int) {});
+    return with_contents(folder, [](const CacheContents&, int) { return std::error_code(); });
 }
 
 void read_names(CacheContents& contents) {
-    std::string ignored;
-    const Descriptor opened = open_own(contents.folder, ignored);
+    std::string why;
+    const Descriptor opened = open_own(contents.folder, why);
     for (CacheEntry& entry : contents.entries) {
-        const std::string text = read_own(opened.get(), entry_file(entry.key));
+        if (!why.empty()) throw UserError("no cache of kernels: {}", why);
+        std::error_code error;
+        const std::string text = read_own(opened.get(), entry_file(entry.key), error);
+        refuse(contents.folder / entry_file(entry.key), error);
         if (const auto kernel = decode(split_entry(text).encoded)) {
             entry.name = kernel->name;
             entry.compiler = kernel->compiler;
@@ -394,7 +425,8 @@ void read_names(CacheContents& contents) {
 }
 
 CacheContents clear_cache(const std::string& folder) {
-    return with_contents(folder, [](CacheContents& all, int opened) { shrink(all, opened, -1); });
+    return with_contents(folder,
+                         [](CacheContents& all, int opened) { return shrink(all, opened, -1); });
 }
 
 CacheContents limit_cache(int64_t bytes, const std::string& folder) {
@@ -404,18 +436,17 @@ CacheContents limit_cache(int64_t bytes, const std::string& folder) {
         clear_the_way(opened, kLimitFile);
         AtomicFile file(kLimitFile, 0600, opened);
         file.stream() << bytes;
-        if (const std::error_code error = file.commit())
-            throw UserError("{}: {}", (path / kLimitFile).string(), error.message());
+        refuse(path / kLimitFile, file.commit());
         all.limit = bytes;
-        shrink(all, opened, bytes);
+        return shrink(all, opened, bytes);
     });
 }
 
 std::string why_not_cached(const std::string& folder) {
     const fs::path path = folder_of(folder);
-    if (path.empty()) return "neither XDG_CACHE_HOME nor HOME is set";
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) return "";
+    if (path.empty()) return kNoPlace;
+    std::error_code unknown;
+    if (!fs::exists(path, unknown) && !unknown) return "";
     std::string why;
     open_own(path, why);
     return why;

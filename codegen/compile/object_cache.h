@@ -59,8 +59,9 @@ struct CacheContents {
     int64_t bytes() const;
 };
 
-// Each but read_names takes an ObjectCache's folder, and throws UserError where it has no place or
-// cannot be used (why_not_cached). A folder that is not there yet has no entries.
+// Each throws UserError where the folder has no place, cannot be used (why_not_cached) or looked
+// through, or where what should go stays. Each but read_names takes an ObjectCache's folder. One
+// that is not there yet has no entries.
 CacheContents cache_contents(const std::string& folder = {});
 // Removes all entries; what is left.
 CacheContents clear_cache(const std::string& folder = {});

@@ -7,40 +7,36 @@
 //   CLEAVE_FAIL_COUNT=FILE      at the end FILE has how many calls of KIND there were
 // "site" is memory, too, but of calls that come from one place (the same kSiteDepth callers) the
 // first alone counts: so each place fails once, where each call would take days.
-// "close" is of regular files, "folder" makes or lists one, "state" asks whether a file is there
-// and what it is. Calls that the C library makes of its own functions do not come here; what is
-// written to standard error never fails. Memory inside LLVM never fails, because that ends the
-// process (codegen/compile/llvm/target.h); "compile" is its answer that a kernel does not compile
-// or link.
-#include <dirent.h>
+// "close" is of regular files, "folder" makes or lists one, "remove" removes a file or a folder,
+// "state" asks whether a file is there and what it is. Calls that the C library makes of its own
+// functions do not come here; what is written to standard error never fails. Memory inside LLVM
+// never fails, because that ends the process (codegen/compile/llvm/target.h); "compile" is its
+// answer that a kernel does not compile or link.
 #include <dlfcn.h>
 #include <elf.h>
-#include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <link.h>
-#include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <sys/timerfd.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdarg>
+#include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 #include "codegen/compile/llvm/abi.h"
+#include "tests/faults/fail_call.h"
+
+using namespace cleave::faults;
 
 // NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the C library's names.
 extern "C" {
@@ -52,35 +48,11 @@ void* __libc_memalign(size_t, size_t);
 
 namespace {
 
-enum class Kind {
-    kNone,
-    kMemory,
-    kOpen,
-    kRead,
-    kWrite,
-    kRename,
-    kMap,
-    kThread,
-    kProcess,
-    kLibrary,
-    kCompile,
-    kSocket,
-    kAccept,
-    kWait,
-    kReceive,
-    kSend,
-    kShrink,
-    kSite,
-    kClose,
-    kFolder,
-    kState
-};
 constexpr const char* kNames[] = {"",       "memory", "open",    "read",    "write",   "rename",
                                   "map",    "thread", "process", "library", "compile", "socket",
                                   "accept", "wait",   "receive", "send",    "shrink",  "site",
-                                  "close",  "folder", "state"};
+                                  "close",  "folder", "state",   "remove"};
 
-Kind failing = Kind::kNone;
 long failing_call = 0;
 std::atomic<long> calls{0};
 std::atomic<bool> armed{false}, has_failed{false};
@@ -161,7 +133,17 @@ bool is_new_site() {
     }
 }
 
-bool fails(Kind kind) {
+using Symbol = void*(void*, const char*);
+Symbol* real_symbol() {
+    static auto* const kReal = reinterpret_cast<Symbol*>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34"));
+    return kReal;
+}
+
+}  // namespace
+
+Kind cleave::faults::failing = Kind::kNone;
+
+bool cleave::faults::fails(Kind kind) {
     if (kind == Kind::kMemory && inside > 0) return false;
     if (!armed.load(std::memory_order_relaxed)) return false;
     if (kind == Kind::kMemory && failing == Kind::kSite) {
@@ -175,43 +157,13 @@ bool fails(Kind kind) {
     return !(kind == Kind::kMemory && is_in_json_destructor()) && !has_failed.exchange(true);
 }
 
-// -1 and errno, as a call of the system answers.
-template <class Result>
-Result refused(int error, Result answer) {
-    errno = error;
-    return answer;
+void cleave::faults::note_client() {
+    if (is_server) armed = true;
 }
 
-// Another program empties the file that was mapped.
-void* shrunk(int file, void* mapped) {
-    const char* const path = failing == Kind::kShrink ? std::getenv("CLEAVE_FAIL_FILE") : nullptr;
-    struct stat one = {}, other = {};
-    if (path && fstat(file, &one) == 0 && stat(path, &other) == 0 && one.st_dev == other.st_dev &&
-        one.st_ino == other.st_ino && fails(Kind::kShrink) && truncate(path, 0) != 0)
-        _exit(70);
-    return mapped;
-}
+void* cleave::faults::next_symbol(const char* name) { return real_symbol()(RTLD_NEXT, name); }
 
-using Symbol = void*(void*, const char*);
-Symbol* real_symbol() {
-    static auto* const kReal = reinterpret_cast<Symbol*>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34"));
-    return kReal;
-}
-
-template <class Call>
-Call* next(const char* name) {
-    return reinterpret_cast<Call*>(real_symbol()(RTLD_NEXT, name));
-}
-
-// Of an open file, by a call that does not count; all bits where it is not open.
-mode_t mode_of(int file) {
-    static auto* const kReal = next<int(int, struct stat*)>("fstat");
-    struct stat status = {};
-    return kReal(file, &status) == 0 ? status.st_mode : ~mode_t{0};
-}
-
-// A wake-up of threads, which the system does not refuse.
-bool is_event(int file) { return (mode_of(file) & S_IFMT) == 0; }
+namespace {
 
 void arm() {
     const char* what = std::getenv("CLEAVE_FAIL");
@@ -318,159 +270,6 @@ int posix_memalign(void** memory, size_t alignment, size_t size) {
     return *memory ? 0 : ENOMEM;
 }
 
-// The mode of a file that the call may create.
-#define CLEAVE_MODE(flags)                 \
-    mode_t mode = 0;                       \
-    if ((flags) & (O_CREAT | O_TMPFILE)) { \
-        va_list more;                      \
-        va_start(more, flags);             \
-        mode = va_arg(more, mode_t);       \
-        va_end(more);                      \
-    }
-
-int open(const char* path, int flags, ...) {
-    CLEAVE_MODE(flags)
-    static auto* const kReal = next<int(const char*, int, ...)>("open");
-    return fails(Kind::kOpen) ? refused(EMFILE, -1) : kReal(path, flags, mode);
-}
-int open64(const char* path, int flags, ...) {
-    CLEAVE_MODE(flags)
-    static auto* const kReal = next<int(const char*, int, ...)>("open64");
-    return fails(Kind::kOpen) ? refused(EMFILE, -1) : kReal(path, flags, mode);
-}
-int openat(int folder, const char* path, int flags, ...) {
-    CLEAVE_MODE(flags)
-    static auto* const kReal = next<int(int, const char*, int, ...)>("openat");
-    return fails(Kind::kOpen) ? refused(EMFILE, -1) : kReal(folder, path, flags, mode);
-}
-int openat64(int folder, const char* path, int flags, ...) {
-    CLEAVE_MODE(flags)
-    static auto* const kReal = next<int(int, const char*, int, ...)>("openat64");
-    return fails(Kind::kOpen) ? refused(EMFILE, -1) : kReal(folder, path, flags, mode);
-}
-std::FILE* fopen(const char* path, const char* mode) {
-    static auto* const kReal = next<std::FILE*(const char*, const char*)>("fopen");
-    return fails(Kind::kOpen) ? refused<std::FILE*>(EMFILE, nullptr) : kReal(path, mode);
-}
-std::FILE* fopen64(const char* path, const char* mode) {
-    static auto* const kReal = next<std::FILE*(const char*, const char*)>("fopen64");
-    return fails(Kind::kOpen) ? refused<std::FILE*>(EMFILE, nullptr) : kReal(path, mode);
-}
-
-ssize_t read(int file, void* to, size_t size) {
-    static auto* const kReal = next<ssize_t(int, void*, size_t)>("read");
-    return fails(Kind::kRead) ? refused<ssize_t>(EIO, -1) : kReal(file, to, size);
-}
-ssize_t pread(int file, void* to, size_t size, off_t at) {
-    static auto* const kReal = next<ssize_t(int, void*, size_t, off_t)>("pread");
-    return fails(Kind::kRead) ? refused<ssize_t>(EIO, -1) : kReal(file, to, size, at);
-}
-ssize_t pread64(int file, void* to, size_t size, off64_t at) {
-    static auto* const kReal = next<ssize_t(int, void*, size_t, off64_t)>("pread64");
-    return fails(Kind::kRead) ? refused<ssize_t>(EIO, -1) : kReal(file, to, size, at);
-}
-
-ssize_t write(int file, const void* from, size_t size) {
-    static auto* const kReal = next<ssize_t(int, const void*, size_t)>("write");
-    return file != 2 && !is_event(file) && fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1)
-                                                               : kReal(file, from, size);
-}
-ssize_t writev(int file, const iovec* parts, int count) {
-    static auto* const kReal = next<ssize_t(int, const iovec*, int)>("writev");
-    return file != 2 && fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1)
-                                            : kReal(file, parts, count);
-}
-ssize_t pwrite64(int file, const void* from, size_t size, off64_t at) {
-    static auto* const kReal = next<ssize_t(int, const void*, size_t, off64_t)>("pwrite64");
-    return fails(Kind::kWrite) ? refused<ssize_t>(ENOSPC, -1) : kReal(file, from, size, at);
-}
-int fsync(int file) {
-    static auto* const kReal = next<int(int)>("fsync");
-    return fails(Kind::kWrite) ? refused(EIO, -1) : kReal(file);
-}
-
-int rename(const char* from, const char* to) {
-    static auto* const kReal = next<int(const char*, const char*)>("rename");
-    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(from, to);
-}
-int renameat(int folder, const char* from, int other, const char* to) {
-    static auto* const kReal = next<int(int, const char*, int, const char*)>("renameat");
-    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(folder, from, other, to);
-}
-int linkat(int folder, const char* from, int other, const char* to, int flags) {
-    static auto* const kReal = next<int(int, const char*, int, const char*, int)>("linkat");
-    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(folder, from, other, to, flags);
-}
-
-int renameat2(int folder, const char* from, int other, const char* to, unsigned flags) {
-    using Call = int(int, const char*, int, const char*, unsigned);
-    static auto* const kReal = next<Call>("renameat2");
-    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(folder, from, other, to, flags);
-}
-int link(const char* from, const char* to) {
-    static auto* const kReal = next<int(const char*, const char*)>("link");
-    return fails(Kind::kRename) ? refused(EIO, -1) : kReal(from, to);
-}
-
-int close(int file) {
-    static auto* const kReal = next<int(int)>("close");
-    const bool regular = failing == Kind::kClose && S_ISREG(mode_of(file));
-    const int result = kReal(file);
-    return regular && fails(Kind::kClose) ? refused(EIO, -1) : result;
-}
-
-int mkdir(const char* path, mode_t mode) {
-    static auto* const kReal = next<int(const char*, mode_t)>("mkdir");
-    return fails(Kind::kFolder) ? refused(EACCES, -1) : kReal(path, mode);
-}
-DIR* opendir(const char* path) {
-    static auto* const kReal = next<DIR*(const char*)>("opendir");
-    return fails(Kind::kFolder) ? refused<DIR*>(EACCES, nullptr) : kReal(path);
-}
-DIR* fdopendir(int file) {
-    static auto* const kReal = next<DIR*(int)>("fdopendir");
-    return fails(Kind::kFolder) ? refused<DIR*>(ENOMEM, nullptr) : kReal(file);
-}
-
-#define CLEAVE_STATE(name, parameters, ...)                                 \
-    int name parameters {                                                   \
-        static auto* const kReal = next<int parameters>(#name);             \
-        return fails(Kind::kState) ? refused(EIO, -1) : kReal(__VA_ARGS__); \
-    }
-CLEAVE_STATE(stat, (const char* path, struct stat* status), path, status)
-CLEAVE_STATE(stat64, (const char* path, struct stat64* status), path, status)
-CLEAVE_STATE(lstat, (const char* path, struct stat* status), path, status)
-CLEAVE_STATE(lstat64, (const char* path, struct stat64* status), path, status)
-CLEAVE_STATE(fstat, (int file, struct stat* status), file, status)
-CLEAVE_STATE(fstat64, (int file, struct stat64* status), file, status)
-CLEAVE_STATE(fstatat, (int folder, const char* path, struct stat* status, int flags), folder, path,
-             status, flags)
-CLEAVE_STATE(fstatat64, (int folder, const char* path, struct stat64* status, int flags), folder,
-             path, status, flags)
-CLEAVE_STATE(statx, (int folder, const char* path, int flags, unsigned mask, struct statx* status),
-             folder, path, flags, mask, status)
-CLEAVE_STATE(statvfs, (const char* path, struct statvfs* status), path, status)
-CLEAVE_STATE(access, (const char* path, int mode), path, mode)
-char* realpath(const char* path, char* resolved) {
-    static auto* const kReal = next<char*(const char*, char*)>("realpath");
-    return fails(Kind::kState) ? refused<char*>(EIO, nullptr) : kReal(path, resolved);
-}
-ssize_t readlink(const char* path, char* to, size_t size) {
-    static auto* const kReal = next<ssize_t(const char*, char*, size_t)>("readlink");
-    return fails(Kind::kState) ? refused<ssize_t>(EIO, -1) : kReal(path, to, size);
-}
-
-void* mmap(void* at, size_t size, int protection, int flags, int file, off_t offset) {
-    static auto* const kReal = next<void*(void*, size_t, int, int, int, off_t)>("mmap");
-    if (fails(Kind::kMap)) return refused<void*>(ENOMEM, MAP_FAILED);
-    return shrunk(file, kReal(at, size, protection, flags, file, offset));
-}
-void* mmap64(void* at, size_t size, int protection, int flags, int file, off64_t offset) {
-    static auto* const kReal = next<void*(void*, size_t, int, int, int, off64_t)>("mmap64");
-    if (fails(Kind::kMap)) return refused<void*>(ENOMEM, MAP_FAILED);
-    return shrunk(file, kReal(at, size, protection, flags, file, offset));
-}
-
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                    void* argument) {
     using Call = int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
@@ -514,85 +313,6 @@ void* dlsym(void* library, const char* name) {
         return reinterpret_cast<void*>(&load);
     }
     return real;
-}
-
-int socket(int domain, int type, int protocol) {
-    static auto* const kReal = next<int(int, int, int)>("socket");
-    return fails(Kind::kSocket) ? refused(EMFILE, -1) : kReal(domain, type, protocol);
-}
-int socketpair(int domain, int type, int protocol, int ends[2]) {
-    static auto* const kReal = next<int(int, int, int, int*)>("socketpair");
-    return fails(Kind::kSocket) ? refused(EMFILE, -1) : kReal(domain, type, protocol, ends);
-}
-int setsockopt(int socket, int level, int name, const void* value, socklen_t size) {
-    static auto* const kReal = next<int(int, int, int, const void*, socklen_t)>("setsockopt");
-    return fails(Kind::kSocket) ? refused(ENOBUFS, -1) : kReal(socket, level, name, value, size);
-}
-int bind(int socket, const sockaddr* address, socklen_t size) {
-    static auto* const kReal = next<int(int, const sockaddr*, socklen_t)>("bind");
-    return fails(Kind::kSocket) ? refused(EADDRINUSE, -1) : kReal(socket, address, size);
-}
-int listen(int socket, int waiting) {
-    static auto* const kReal = next<int(int, int)>("listen");
-    return fails(Kind::kSocket) ? refused(EADDRINUSE, -1) : kReal(socket, waiting);
-}
-int getsockname(int socket, sockaddr* address, socklen_t* size) {
-    static auto* const kReal = next<int(int, sockaddr*, socklen_t*)>("getsockname");
-    return fails(Kind::kSocket) ? refused(ENOBUFS, -1) : kReal(socket, address, size);
-}
-int accept(int socket, sockaddr* address, socklen_t* size) {
-    static auto* const kReal = next<int(int, sockaddr*, socklen_t*)>("accept");
-    if (fails(Kind::kAccept)) return refused(EMFILE, -1);
-    const int accepted = kReal(socket, address, size);
-    if (accepted >= 0 && is_server) armed = true;
-    return accepted;
-}
-
-int epoll_create1(int flags) {
-    static auto* const kReal = next<int(int)>("epoll_create1");
-    return fails(Kind::kWait) ? refused(EMFILE, -1) : kReal(flags);
-}
-// Of a file that is waited for already the system never refuses a change. Asio does not look at the
-// answer for its own events and timers.
-int epoll_ctl(int poll, int what, int file, epoll_event* event) {
-    static auto* const kReal = next<int(int, int, int, epoll_event*)>("epoll_ctl");
-    return what == EPOLL_CTL_ADD && !is_event(file) && fails(Kind::kWait)
-               ? refused(ENOSPC, -1)
-               : kReal(poll, what, file, event);
-}
-int epoll_wait(int poll, epoll_event* events, int most, int milliseconds) {
-    static auto* const kReal = next<int(int, epoll_event*, int, int)>("epoll_wait");
-    return fails(Kind::kWait) ? refused(EINTR, -1) : kReal(poll, events, most, milliseconds);
-}
-int eventfd(unsigned value, int flags) {
-    static auto* const kReal = next<int(unsigned, int)>("eventfd");
-    return fails(Kind::kWait) ? refused(EMFILE, -1) : kReal(value, flags);
-}
-int timerfd_create(int clock, int flags) {
-    static auto* const kReal = next<int(int, int)>("timerfd_create");
-    return fails(Kind::kWait) ? refused(EMFILE, -1) : kReal(clock, flags);
-}
-int poll(pollfd* files, nfds_t count, int milliseconds) {
-    static auto* const kReal = next<int(pollfd*, nfds_t, int)>("poll");
-    return fails(Kind::kWait) ? refused(EINTR, -1) : kReal(files, count, milliseconds);
-}
-
-ssize_t recv(int socket, void* to, size_t size, int flags) {
-    static auto* const kReal = next<ssize_t(int, void*, size_t, int)>("recv");
-    return fails(Kind::kReceive) ? refused<ssize_t>(ECONNRESET, -1)
-                                 : kReal(socket, to, size, flags);
-}
-ssize_t recvmsg(int socket, msghdr* message, int flags) {
-    static auto* const kReal = next<ssize_t(int, msghdr*, int)>("recvmsg");
-    return fails(Kind::kReceive) ? refused<ssize_t>(ECONNRESET, -1) : kReal(socket, message, flags);
-}
-ssize_t send(int socket, const void* from, size_t size, int flags) {
-    static auto* const kReal = next<ssize_t(int, const void*, size_t, int)>("send");
-    return fails(Kind::kSend) ? refused<ssize_t>(EPIPE, -1) : kReal(socket, from, size, flags);
-}
-ssize_t sendmsg(int socket, const msghdr* message, int flags) {
-    static auto* const kReal = next<ssize_t(int, const msghdr*, int)>("sendmsg");
-    return fails(Kind::kSend) ? refused<ssize_t>(EPIPE, -1) : kReal(socket, message, flags);
 }
 
 }  // extern "C"

@@ -68,6 +68,12 @@ public:
     Run run(const std::string& fails) {
         fs::remove_all(out());
         fs::create_directories(out());
+        if (fs::exists(kept())) {
+            forget_kernels();
+            const CommandResult copied =
+                run_program({"cp", "-a", kept().string(), cache().string()});  // times, too
+            REQUIRE(copied.exit_code == 0);
+        }
         // What starts it has all its calls.
         Words all{"timeout", "60", "env", cache_variable()};
         if (!fails.empty()) {
@@ -87,20 +93,23 @@ public:
         return std::stoll(read_file(count_file()));
     }
     std::vector<std::string> left_running() const { return test::left_running(cache_variable()); }
+    void become(Words words) { words_ = std::move(words); }
+    // Each run from now on begins with the kernels that are there now.
+    void keep_kernels() { fs::rename(cache(), kept()); }
+    fs::path cache() const { return folder_.path() / "cache"; }
     bool left_temporaries() const {
-        const fs::path cache = folder_.path() / "cache";
+        const fs::path cache = this->cache();
         if (!fs::exists(cache)) return false;
         for (const auto& entry : fs::recursive_directory_iterator(cache))
             if (entry.path().extension() == ".tmp") return true;
         return false;
     }
-    void forget_kernels() { fs::remove_all(folder_.path() / "cache"); }
+    void forget_kernels() { fs::remove_all(cache()); }
 
 private:
-    std::string cache_variable() const {
-        return "XDG_CACHE_HOME=" + (folder_.path() / "cache").string();
-    }
+    std::string cache_variable() const { return "XDG_CACHE_HOME=" + cache().string(); }
     fs::path out() const { return folder_.path() / "out"; }
+    fs::path kept() const { return folder_.path() / "kept"; }
     fs::path count_file() const { return folder_.path() / "count"; }
 
     TemporaryFolder folder_;
@@ -135,11 +144,10 @@ void check_run(const Command& command, const Run& whole, const Run& run, const s
     }
     CHECK(run.result.error.find("cleave: ") != std::string::npos);
     // What cannot be looked at or read is neither absent nor of another type.
-    static const std::map<std::string, std::string> kReasons{{"open", "Too many open files"},
-                                                             {"read", "Input/output error"},
-                                                             {"rename", "Input/output error"},
-                                                             {"close", "Input/output error"},
-                                                             {"state", "Input/output error"}};
+    static const std::map<std::string, std::string> kReasons{
+        {"open", "Too many open files"},  {"read", "Input/output error"},
+        {"rename", "Input/output error"}, {"close", "Input/output error"},
+        {"state", "Input/output error"},  {"remove", "Permission denied"}};
     if (const auto reason = kReasons.find(kind); reason != kReasons.end())
         CHECK_THAT(run.result.error, Catch::Contains(reason->second));
     // None of several files without the others.
@@ -213,12 +221,51 @@ void check_every_command(const Words& all, const Words& with_llvm, int64_t most,
     check_failures(with_file("--dump-logits", "logits"), all, most);
 }
 
+// Upkeep of the kernels that a run left is done, or is an error, and damages none.
+void check_upkeep(const Words& words, const Words& kinds, int64_t most) {
+    Command command({"run", bundled_model().string(), "--prompt", "Once", "--max-new-tokens", "2",
+                     "--devices", "host[0]"});
+    REQUIRE(command.run("").result.exit_code == 0);
+    const Files kernels = files_in(command.cache());
+    command.keep_kernels();
+    command.become(words);
+    const Run whole = command.run("");
+    const Files left = files_in(command.cache());
+    INFO(fmt::format("{}", fmt::join(words, " ")));
+    REQUIRE(whole.result.exit_code == 0);
+    for (const std::string& kind : kinds) {
+        const int64_t calls = command.calls(kind);
+        for (const int64_t call : some_of(calls, most)) {
+            const Run run = command.run(fmt::format("{}:{}", kind, call));
+            INFO(kind << " " << call << " of " << calls << ": " << run.result.error);
+            check_run(command, whole, run, kind);
+            const Files now = files_in(command.cache());
+            if (run.result.exit_code == 0) CHECK((now == left));
+            for (const auto& [name, bytes] : now) {
+                INFO(name);
+                const Files& from = kernels.count(name) ? kernels : left;
+                CHECK((from.count(name) == 1 && from.at(name) == bytes));
+            }
+        }
+    }
+}
+
 void check_every_command(int64_t most) {
     const Words all{"memory", "open",    "read",  "write",  "rename", "map",
                     "thread", "process", "close", "folder", "state"};
     Words with_llvm = all;
     with_llvm.insert(with_llvm.end(), {"library", "compile"});
     check_every_command(all, with_llvm, most, most);
+}
+
+void check_upkeep(int64_t most) {
+    const Words kinds{"memory", "site",  "open",   "read", "write",
+                      "rename", "close", "folder", "state"};
+    Words with_removal = kinds;
+    with_removal.emplace_back("remove");
+    check_upkeep({"cache", "--list"}, kinds, most);
+    check_upkeep({"cache", "--clear"}, with_removal, most);
+    check_upkeep({"cache", "--limit", "400kB"}, with_removal, most);
 }
 
 // A server that is asked three times, each time by another client, and ended by SIGTERM.
@@ -422,8 +469,13 @@ TEST_CASE("whatever call of a command fails, it says so or succeeds, and leaves 
     check_every_command(4);
 }
 
+TEST_CASE("whatever call of the cache's upkeep fails, it is done or is an error", "[tools]") {
+    check_upkeep(40);
+}
+
 TEST_CASE("each call of a command may fail, as long as it is one of two hundred", "[tools][slow]") {
     check_every_command(200);
+    check_upkeep(200);
 }
 
 TEST_CASE("each place of a command that takes memory may fail", "[tools][slow]") {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/serving.h"
 
-#include <filesystem>
 #include <functional>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/path_state.h"
 #include "runtime/engine/pass_costs.h"
 #include "tools/cli/groups.h"
 #include "tools/cli/options.h"
@@ -157,7 +157,7 @@ std::vector<runtime::TraceRequest> trace_from_flag(const ServeFlags& flags,
                                                    const std::string& name) {
     const std::string& trace = flags.trace;
     try {
-        bool is_rate = trace.find('=') != std::string::npos && !std::filesystem::exists(trace);
+        bool is_rate = trace.find('=') != std::string::npos && !is_there(trace);
         return is_rate ? runtime::trace_at_rate(trace) : runtime::load_trace(trace);
     } catch (const UserError& error) {
         throw UserError("{}: {}", name, error.what());
