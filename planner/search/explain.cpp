@@ -95,7 +95,7 @@ std::string layers_of(const Analysis& a, const Placement& placement) {
         }
         if (!text.empty()) text += ", ";
         if (first < 0) {
-            text += "none";
+            text += stage.begin == 0 ? "what is before them" : "what is after them";
             continue;
         }
         std::vector<std::string> parts;

@@ -2,13 +2,16 @@
 #include "planner/view/text_summary.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/ranges.h>
 
 #include "importer/weights/formats.h"
 #include "planner/analysis/storage.h"
 #include "planner/ask/room.h"
+#include "planner/machine/catalogue.h"
 #include "planner/machine/device_names.h"
 #include "planner/machine/fabric.h"
 #include "planner/plan/foreign_op.h"
@@ -206,6 +209,28 @@ void add_network(const Plan& plan, Lines& lines) {
         lines.push_back({"network", network_text(network_name(plan.machine), 1, 1)});
 }
 
+// Hosts that have more of a model than the catalogue's servers, whose cards' own links then join
+// all of them.
+void add_large_hosts(const Plan& plan, Lines& lines) {
+    std::map<std::pair<std::string, std::string>, int> counts;  // by host and model
+    for (const Plan* make : makes_of(plan))
+        for (int64_t replica = 0; replica < make->num_alike(); ++replica)
+            for (const DeviceInfo& d : replica_machine(*make, replica).devices)
+                if (d.kind == DeviceKind::kSim) ++counts[{d.host, d.model}];
+    std::vector<std::string> large;
+    for (const auto& [where, count] : counts) {
+        const CatalogueModel* model = find_model(where.second);
+        if (!model || count <= model->per_node) continue;
+        large.push_back(fmt::format("{} has {} {}, where a server of the catalogue has {}",
+                                    where.first, count, where.second, model->per_node));
+    }
+    if (large.empty()) return;
+    const std::string more =
+        large.size() > 1 ? fmt::format(" ({} more, too)", large.size() - 1) : "";
+    lines.push_back({"large host",
+                     fmt::format("{}{}: the links within one join them all", large.front(), more)});
+}
+
 // How far figures over PCIe depend on what nobody said.
 void add_pcie(const Plan& plan, Lines& lines) {
     const PassPair& shared = plan.prediction.one_pcie_link;
@@ -347,6 +372,7 @@ std::vector<Line> request_lines(const Plan& plan) {
     if (!pins.empty()) lines.push_back({"pinned", fmt::format("{}", fmt::join(pins, ", "))});
     if (std::string heads = head_split(plan); !heads.empty()) lines.push_back({"heads", heads});
     add_network(plan, lines);
+    add_large_hosts(plan, lines);
     add_serving(plan, lines);
     return lines;
 }

@@ -53,6 +53,23 @@ const std::string kKinds = "sim:h100[0-20],sim:a100-80[0-12],sim:l40s[0-9],sim:h
 
 }  // namespace
 
+TEST_CASE("a plan for 1,024 devices takes at most 500 MB, whatever it is for", "[tools]") {
+    // Of the children of a process that has this one alone.
+    const std::string peak =
+        "import resource, subprocess, sys\n"
+        "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n";
+    for (const Words& objective : {Words{"--objective", "throughput"},
+                                   Words{"--objective", "throughput", "--concurrency", "512"}}) {
+        const Words plan{CLEAVE_BINARY, "plan", "llama-3.1-405b", "--devices", "sim:h100[0-1023]"};
+        const CommandResult result =
+            run_program(with(with({"python3", "-c", peak}, plan), objective));
+        INFO(result.error);
+        REQUIRE(result.exit_code == 0);
+        CHECK(std::stoll(result.output) * 1024 <= 500'000'000);
+    }
+}
+
 TEST_CASE("no command prints more than 100 lines of 120 columns of a plan of many devices",
           "[tools]") {
     const std::string hosts = fmt::format("sim:h100[0-3]@a{0},sim:h100[0-3]@b{0}", kLongHost);

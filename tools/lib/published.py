@@ -35,6 +35,8 @@ SKEWED = re.compile(r"vllm|sglang|gpt-fast|llm-perf-bench", re.IGNORECASE)
 GROUPED = {"collective in a node, PCIe": "collective in a node, PCIe group"}
 # Sums by TensorRT-LLM's own kernels are a class of their own: the curves are of vLLM's.
 OTHER_SUMS = re.compile(r"trtllm")
+# Sums across nodes of a source that does not say which network they took.
+UNNAMED_NETWORK = re.compile(r"microsoft/vidur")
 # Sources whose models of 8 bits had caches of 8 bits, too: those that say so, and NVIDIA's tables,
 # where they are part of the checkpoint.
 F8_CACHES = re.compile(r"fp8 (weights and )?KV|perf-overview\.md")
@@ -62,6 +64,8 @@ def in_classes(rows):
     for row in rows:
         if row["class"] == "collective in a node" and OTHER_SUMS.search(row["source"]):
             row = {**row, "class": row["class"] + ", TensorRT-LLM"}
+        if row["class"] == "collective across nodes" and UNNAMED_NETWORK.search(row["source"]):
+            row = {**row, "class": row["class"] + ", network not named"}
         yield row
         if row["class"] in GROUPED and int(row["n"]) > 2:
             command = f"{row['cleave command']} --pcie-group {row['n']}"

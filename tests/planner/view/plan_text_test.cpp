@@ -5,9 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/llama_graph.h"
 #include "planner/machine/device_names.h"
+#include "planner/plan/objective.h"
 #include "planner/plan/text_table.h"
+#include "planner/planner.h"
 #include "tests/planner/support/hand_plan.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
@@ -134,6 +138,33 @@ TEST_CASE("every device that works shows its time of a decode pass", "[planner]"
     std::string text = plan_to_text(plan);
     for (const char* part : {"a pass", "123-124 us", "125 us", "126 us"})
         CHECK(contains(text, part));
+}
+
+TEST_CASE("a plan that takes more than twice its bound says what the bound leaves out",
+          "[planner]") {
+    planner::Plan plan = hand_plan({{0, 1}});
+    plan.prediction.objective_ns = 2'000'000;
+    plan.prediction.lower_bound_ns = 1'000'001;
+    CHECK(contains(plan_to_text(plan), "no plan can take less than 1.00 ms, this one is within"));
+    plan.prediction.lower_bound_ns = 999'999;
+    const std::string text = plan_to_text(plan);
+    INFO(text);
+    CHECK(contains(text, "no plan can take less than 1.00 ms, a bound far off: "));
+    const std::string_view why = planner::row_of(plan.options.objective).bound;
+    CHECK(contains(text, std::string(why.substr(0, why.find(' ')))));
+}
+
+TEST_CASE("a host with more cards than the catalogue's servers is told, and no other",
+          "[planner]") {
+    const importer::Graph graph =
+        models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16);
+    const auto text = [&](const char* devices) {
+        return plan_to_text(planner::make_plan(graph, machine_of(devices), {}, {}));
+    };
+    CHECK(
+        contains(text("sim:h100[0-9]@a"), "a has 10 h100, where a server of the catalogue has 8"));
+    for (const char* devices : {"sim:h100[0-9]", "sim:h100[0-7]@a,sim:h100[8-9]@b"})
+        CHECK_FALSE(contains(text(devices), "large host"));
 }
 
 TEST_CASE("a plan's summary fits its width and names every device, stage and exchange",
