@@ -3,7 +3,8 @@
 
 #include <mutex>
 #include <set>
-#include <system_error>
+
+#include "runtime/base/path_state.h"
 
 namespace cleave {
 
@@ -23,20 +24,17 @@ Inputs& inputs() {
 
 // A name in its folder, whose own links are followed; the name itself may be a link.
 fs::path own_name(const fs::path& file) {
-    std::error_code error;
-    const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-    return fs::weakly_canonical(folder, error) / file.filename();
+    return real_path(file.has_parent_path() ? file.parent_path() : ".") / file.filename();
 }
 
 }  // namespace
 
 void note_input(const fs::path& file) {
-    std::error_code error;
-    const fs::path name = own_name(file), real = fs::weakly_canonical(file, error);
+    const fs::path name = own_name(file), real = real_path(file);
     Inputs& all = inputs();
     const std::lock_guard lock(all.mutex);
     all.names.insert(name);
-    if (!error) all.names.insert(real);
+    all.names.insert(real);
 }
 
 bool is_input(const fs::path& file) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/inside.h"
 
-#include <system_error>
-
-#include "runtime/base/errors.h"
+#include "runtime/base/path_state.h"
 
 namespace cleave {
 
@@ -12,13 +10,6 @@ namespace {
 bool is_below(const std::filesystem::path& folder, const std::filesystem::path& file) {
     const std::filesystem::path way = file.lexically_relative(folder);
     return !way.empty() && *way.begin() != "..";
-}
-
-std::filesystem::path real_path(const std::filesystem::path& path) {
-    std::error_code error;
-    std::filesystem::path real = std::filesystem::weakly_canonical(path, error);
-    if (error) throw UserError("{}: {}", path.string(), error.message());
-    return real;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "runtime/base/errors.h"
 
@@ -22,6 +23,14 @@ fs::file_type type_at(const fs::path& path) {
 bool is_there(const fs::path& path) { return type_at(path) != fs::file_type::not_found; }
 bool is_folder(const fs::path& path) { return type_at(path) == fs::file_type::directory; }
 bool is_file(const fs::path& path) { return type_at(path) == fs::file_type::regular; }
+
+fs::path real_path(const fs::path& path) {
+    std::error_code error;
+    fs::path real = fs::weakly_canonical(path, error);
+    if (error == std::errc::no_such_file_or_directory) return fs::absolute(path).lexically_normal();
+    if (error) throw UserError("{}: {}", path.string(), error.message());
+    return real;
+}
 
 std::optional<uint64_t> size_at(const fs::path& path) {
     struct stat status{};

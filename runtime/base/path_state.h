@@ -17,6 +17,9 @@ bool is_folder(const std::filesystem::path& path);
 // Not a pipe, of which a reader would wait for a writer.
 bool is_file(const std::filesystem::path& path);
 
+// The path past its links, as far as it is there; of a pipe that has a number for a name, that.
+std::filesystem::path real_path(const std::filesystem::path& path);
+
 // The bytes of a regular file; nothing where none is.
 std::optional<uint64_t> size_at(const std::filesystem::path& path);
 

@@ -73,11 +73,10 @@ void make_paths_absolute(importer::Graph& graph) {
 
 void name_weight_folders(const ModelFlags& flags, const planner::Plan& plan) {
     if (fs::path(flags.model).extension() != ".plan" && !planner::is_plan_file(flags.model)) return;
-    std::error_code error;
-    const fs::path own = fs::weakly_canonical(flags.model, error).parent_path();
+    const fs::path own = real_path(flags.model).parent_path();
     std::set<std::string> folders;
     for (const importer::SourceFile& file : plan.graph.files) {
-        const fs::path folder = fs::weakly_canonical(file.path, error).parent_path();
+        const fs::path folder = real_path(file.path).parent_path();
         if (folder != own) folders.insert(folder.string());
     }
     if (!folders.empty()) say("{}: reads weights from {}\n", flags.model, fmt::join(folders, ", "));

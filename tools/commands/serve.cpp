@@ -16,6 +16,7 @@
 #include "planner/view/plan_text.h"
 #include "runtime/base/control_characters.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/path_state.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/engine/replica_engines.h"
 #include "tools/cli/failure.h"
@@ -75,8 +76,7 @@ private:
 // "models/bundled" and "models/bundled/model.onnx" serve "bundled".
 std::string served_name(const ServeArguments& flags, const LoadedModel& model) {
     if (!flags.name.empty()) return flags.name;
-    std::error_code ignored;
-    const auto folder = std::filesystem::weakly_canonical(model.folder, ignored).filename();
+    const auto folder = real_path(model.folder).filename();
     return folder.empty() ? std::string("model") : folder.string();
 }
 
