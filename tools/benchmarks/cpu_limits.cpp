@@ -11,6 +11,8 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/base/matrix_tiles.h"
+
 namespace cleave::bench {
 
 namespace {
@@ -35,7 +37,7 @@ double best_seconds(int threads, const Work& work) {
     return best;
 }
 
-constexpr int64_t kRounds = 2'000'000;
+constexpr int64_t kRounds = 2'000'000, kTileRounds = 200'000;
 constexpr int kSums = 16;  // independent ones hide the latency; unrolled, they stay in registers
 
 #if defined(__x86_64__)
@@ -89,8 +91,41 @@ __attribute__((target("avx512f,avx512vnni"))) void multiply_int8() {
     for (__m512i& sum : sums) asm volatile("" : "+v"(sum));
 }
 
-double rate(int threads, void (*loop)(), int sums, int operations) {
-    const double amount = static_cast<double>(kRounds) * sums * operations * threads;
+// Two tiles of weights meet two of tokens, each of 16 rows of 64 bytes.
+constexpr int kTiles = 4;
+
+struct alignas(64) TileSizes {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+__attribute__((target("amx-tile,amx-bf16"))) void multiply_bf16_tiles() {
+    const TileSizes sizes;
+    _tile_loadconfig(&sizes);
+    for (int64_t i = 0; i < kTileRounds; ++i) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+}
+
+__attribute__((target("amx-tile,amx-int8"))) void multiply_int8_tiles() {
+    const TileSizes sizes;
+    _tile_loadconfig(&sizes);
+    for (int64_t i = 0; i < kTileRounds; ++i) {
+        _tile_dpbusd(0, 4, 6);
+        _tile_dpbusd(1, 4, 7);
+        _tile_dpbusd(2, 5, 6);
+        _tile_dpbusd(3, 5, 7);
+    }
+    _tile_release();
+}
+
+double rate(int threads, void (*loop)(), int sums, int operations, int64_t rounds = kRounds) {
+    const double amount = static_cast<double>(rounds) * sums * operations * threads;
     return amount / best_seconds(threads, [&](int) { loop(); });
 }
 
@@ -109,6 +144,16 @@ void measure_units(int threads, CpuLimits& limits) {
     if (__builtin_cpu_supports("avx512vnni")) {
         limits.int8 = rate(threads, multiply_int8, kSums, 128);
         limits.int8_unit = "vpdpbusd";
+    }
+    if (!__builtin_cpu_supports("amx-tile") || !may_use_tiles()) return;
+    constexpr int kBf16 = 2 * 16 * 16 * 32, kInt8 = 2 * 16 * 16 * 64;  // operations of a product
+    if (__builtin_cpu_supports("amx-bf16")) {
+        limits.bf16 = rate(threads, multiply_bf16_tiles, kTiles, kBf16, kTileRounds);
+        limits.bf16_unit = "AMX tdpbf16ps";
+    }
+    if (__builtin_cpu_supports("amx-int8")) {
+        limits.int8 = rate(threads, multiply_int8_tiles, kTiles, kInt8, kTileRounds);
+        limits.int8_unit = "AMX tdpbusd";
     }
 }
 

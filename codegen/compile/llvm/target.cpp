@@ -23,6 +23,7 @@
 #include <llvm/TargetParser/Host.h>
 
 #include "codegen/compile/llvm/abi.h"
+#include "runtime/base/matrix_tiles.h"
 
 #define CLEAVE_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -109,6 +110,10 @@ std::string sorted_host_features() {
     std::map<std::string, bool> features;
     for (const auto& feature : llvm::sys::getHostCPUFeatures())
         features[feature.first().str()] = feature.second;
+    // The CPU has tiles, and the system may not give them to this process.
+    if (const auto tiles = features.find("amx-tile");
+        tiles != features.end() && tiles->second && !may_use_tiles())
+        for (auto& [name, on] : features) on = on && !llvm::StringRef(name).starts_with("amx");
     std::string text;
     for (const auto& [name, on] : features) {
         if (!text.empty()) text += ',';

@@ -10,7 +10,7 @@
 #include "epilogue.h"
 #include "math.h"
 #include "matmul.h"
-#include "rounded.h"
+#include "rounded_product.h"
 
 namespace cleave {
 
@@ -39,7 +39,8 @@ struct ProductScratch {
         if constexpr (kRounding == Rounding::kNone)
             return block_floats(Config::kIn, Config::kTokens);
         else
-            return rounded_floats<Config::kIn, kRounding>(Config::kTokens);
+            return rounded_floats<Config::kIn, kRounding, kReproducible, Weights...>(
+                Config::kTokens);
     }
     static constexpr i64 converted() {
         i64 most = 0;

@@ -45,6 +45,20 @@ Row rounded_to_bf16(const Row& x) {
     return rounded;
 }
 
+// The kernel as it is for a CPU with a matrix unit, whose arithmetic plain code does
+// (templates/host/tiles.h).
+Kernel with_emulated_tiles(Kernel kernel) {
+    kernel.source = "#define CLEAVE_EMULATE_TILES 1\n" + kernel.source;
+    return kernel;
+}
+
+// Whether this machine has the unit, and its kernels take it.
+bool has_tiles(const std::string& type) {
+    return host_compiler_info().features.find("amx-" + type) != std::string::npos;
+}
+
+constexpr const char* kTiles = "emulated tiles";  // in place of a CPU's name
+
 const HostTarget kFastTarget{.threads = 2, .fast = true};
 const HostTarget kReproducibleTarget{.threads = 2, .reproducible = true, .fast = true};
 
@@ -63,9 +77,11 @@ struct Product {
                             const HostTarget& target = kFastTarget) const {
         auto out = GuardedBuffer::output("out", tokens * spec.out);
         std::mt19937 rng(3);
-        run_kernel(make_host_kernel(spec, KernelKind::kLinear, {"linear"}, target),
+        const Kernel kernel = make_host_kernel(spec, KernelKind::kLinear, {"linear"}, target);
+        const bool by_tiles = cpu == kTiles;
+        run_kernel(by_tiles ? with_emulated_tiles(kernel) : kernel,
                    {x.word(), weight, out.word(), static_cast<uint64_t>(tokens)},
-                   {tokens, tokens, 1}, rng, cpu);
+                   {tokens, tokens, 1}, rng, by_tiles ? "" : cpu);
         std::vector<double> values;
         for (int64_t i = 0; i < out.count(); ++i) values.push_back(out.at(i));
         return values;
@@ -176,6 +192,53 @@ TEST_CASE(
                 CHECK(product.run(x, tokens, cpu, kReproducibleTarget) ==
                       std::vector<double>(all.begin(), all.begin() + tokens * 45));
         }
+    }
+}
+
+TEST_CASE("tiles of integers have the bits of strips, whatever the tokens, rows and columns are",
+          "[codegen]") {
+    std::mt19937 rng(7);
+    std::vector<QuantizedCase> cases = integer_cases();
+    // Sums of several runs of groups.
+    cases.push_back(
+        {importer::Packing::kDequantizeLinear, DType::kInt4, 37, 1312, 32, DType::kF16});
+    cases.push_back({importer::Packing::kMatMulNBits, DType::kUInt8, 70, 4640, 32, DType::kF32,
+                     Zeros::kInteger});
+    for (const QuantizedCase& c : cases) {
+        CAPTURE(describe(c));
+        const Shard weight(c, rng);
+        const Product product = product_of(c.columns, c.rows, weight.format, weight.word());
+        const auto x = GuardedBuffer::random("x", DType::kF32, 141 * product.spec.x.stride, rng);
+        for (const HostTarget& target : {kFastTarget, kReproducibleTarget})
+            for (const int64_t tokens : {9, 16, 41, 141}) {
+                const std::vector<double> tiles = product.run(x, tokens, kTiles, target);
+                for (const std::string& cpu : cpus(true)) {
+                    CAPTURE(tokens, cpu);
+                    CHECK(product.run(x, tokens, cpu, target) == tiles);
+                }
+            }
+        CHECK(weight.buffer.guards_intact());
+    }
+}
+
+TEST_CASE("tiles of bf16 sum what they round to bf16, and as the CPU's unit does", "[codegen]") {
+    for (auto [in, out] : {std::pair<int64_t, int64_t>{64, 100},
+                           {640, 45},
+                           {531, 33},
+                           {1, 3},
+                           {86, 7},
+                           {1120, 50}}) {
+        std::mt19937 rng(9);
+        const auto weight = GuardedBuffer::random("weight", DType::kBF16, in * out, rng);
+        const Product product = product_of(in, out, DType::kBF16, weight.word());
+        for (const int64_t tokens : {33, 48, 141}) {
+            check(product, values_of(weight), false, tokens, kTiles);
+            if (!has_tiles("bf16")) continue;
+            const auto x =
+                GuardedBuffer::random("x", DType::kF32, tokens * product.spec.x.stride, rng);
+            CHECK(product.run(x, tokens, "") == product.run(x, tokens, kTiles));
+        }
+        CHECK(weight.guards_intact());
     }
 }
 
