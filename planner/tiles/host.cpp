@@ -17,12 +17,15 @@ constexpr int64_t kConvertDepth = 256;
 
 // Features that share a scale where tokens are int8, and the bytes of such a group: its codes, the
 // scale, their sum. A strip of weights has at most kMaxLanes groups of 2 * kMaxLanes rows, each 8
-// words of codes, a scale and a zero point.
+// words of codes, a scale and a zero point; for tiles as much and more, with sums that are carried.
 constexpr int64_t kGroup = 32, kGroupBytes = kGroup + 8;
-constexpr int64_t kStripFloats = kMaxLanes * 2 * kMaxLanes * 10;
+constexpr int64_t kStripFloats = 8192;
+static_assert(kMaxLanes * 2 * kMaxLanes * 10 <= kStripFloats);
 
-// Of a second-level cache, for a thread's block of tokens.
+// Of a second-level cache, for a thread's block of tokens. Rows of weights are transposed, or
+// widened, for each block; of more tokens prompts are no faster.
 constexpr int64_t kBlockBytes = 1 << 20;
+constexpr int64_t kMostTokens = 256;
 
 }  // namespace
 
@@ -32,7 +35,7 @@ int64_t host_tokens(int64_t depth, std::optional<DType> rounding) {
                           : rounding == DType::kBF16 ? padded * 2
                                                      : padded * 4;
     const int64_t fit = kBlockBytes / std::max<int64_t>(1, bytes);
-    return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
+    return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, kMostTokens);
 }
 
 int64_t host_rows(int64_t outputs, int64_t threads) {

@@ -219,12 +219,9 @@ struct CodeTiles {
     static constexpr bool kPacked = Q::kGroupBytes < kGroup;
     static constexpr i64 kOfGroup =
         kTileSide * (1 + (Q::kSameZero ? 0 : 1) + (kPacked ? kGroup / 4 : 0));  // words
-    // Groups at once: as many as stay in the first-level cache. Between them sums are carried, of
-    // 128 tokens in most launches.
-    static constexpr i64 kMostWords = 5120, kMostSums = 8 * kTileSide * kTileSide;
-    static constexpr i64 kGroups = Panel::kGroups * kOfGroup <= kMostWords
-                                       ? Panel::kGroups
-                                       : (kMostWords - kMostSums) / kOfGroup;
+    // Groups at once: as many as stay in the first-level cache. Sums are carried to the next.
+    static constexpr i64 kMostWords = 4096;
+    static constexpr i64 kGroups = min(Panel::kGroups, kMostWords / kOfGroup);
     static constexpr i64 kScales = 0, kZeros = kGroups * kTileSide;
     static constexpr i64 kBytes = kZeros + (Q::kSameZero ? 0 : kGroups * kTileSide);
     static constexpr i64 kCarried = kGroups * kOfGroup;
