@@ -40,8 +40,9 @@ int64_t block_tokens(int64_t depth, const HostTarget& target, Rounding rounding)
     return target.tile.tokens > 0 ? target.tile.tokens : planner::host_tokens(depth, rounding);
 }
 
-int64_t item_rows(int64_t out, const HostTarget& target) {
-    return target.tile.rows > 0 ? target.tile.rows : planner::host_rows(out, target.threads);
+int64_t item_rows(int64_t out, const HostTarget& target, Rounding rounding) {
+    return target.tile.rows > 0 ? target.tile.rows
+                                : planner::host_rows(out, target.threads, rounding);
 }
 
 // Weights that read the same x quantise it alike, or not at all.
@@ -63,7 +64,7 @@ void write_rope(StubWriter& w, std::string_view prefix, const std::optional<Rope
 Kernel make_product(const LinearSpec& s, HostStub& stub) {
     StubWriter& w = stub.writer;
     const Rounding rounding = shared_rounding(stub.target, {s.weight});
-    int64_t rows = item_rows(s.out, stub.target);
+    int64_t rows = item_rows(s.out, stub.target, rounding);
     int64_t tokens = block_tokens(s.in, stub.target, rounding);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
     stub.launch.shared_bytes = planner::host_scratch_bytes(s.in, tokens, rows, 1, rounding);
@@ -84,7 +85,7 @@ Kernel make_product(const GateUpSpec& s, HostStub& stub) {
     check_same_activations(s.gate.dynamic(), s.up.dynamic());
     StubWriter& w = stub.writer;
     const Rounding rounding = shared_rounding(stub.target, {s.gate, s.up});
-    int64_t rows = item_rows(s.out, stub.target);
+    int64_t rows = item_rows(s.out, stub.target, rounding);
     int64_t tokens = block_tokens(s.in, stub.target, rounding);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
     stub.launch.shared_bytes = planner::host_scratch_bytes(s.in, tokens, rows, 2, rounding);

@@ -68,7 +68,7 @@ Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t t
     tile.depth = x.empty() ? 0 : x.back().size();
     const std::optional<DType> rounding = shared_rounding(plan, c);
     tile.tokens = host_tokens(tile.depth, rounding);
-    tile.rows = host_rows(outputs, threads);
+    tile.rows = host_rows(outputs, threads, rounding);
     if (c.kernel == KernelKind::kNormQkvRopeAppend && c.kv.valid()) {
         const KvSlab& slab = plan.kv_slabs[c.kv.index()];
         tile.rows = std::max(slab.head_dim, slab.v_head_dim);

@@ -38,9 +38,10 @@ int64_t host_tokens(int64_t depth, std::optional<DType> rounding) {
     return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, kMostTokens);
 }
 
-int64_t host_rows(int64_t outputs, int64_t threads) {
+int64_t host_rows(int64_t outputs, int64_t threads, std::optional<DType> rounding) {
+    const int64_t unit = rounding ? kMaxLanes : kMaxTileRows;
     const int64_t wanted = outputs / std::max<int64_t>(8 * threads, 1);
-    return std::clamp<int64_t>(wanted / kMaxTileRows * kMaxTileRows, kMaxTileRows, 96);
+    return std::clamp<int64_t>(wanted / unit * unit, unit, 96);
 }
 
 int64_t host_scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies,

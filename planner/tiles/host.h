@@ -15,8 +15,9 @@ namespace cleave::planner {
 // vectors. `rounding`: the type that products round them to; none: f32.
 int64_t host_tokens(int64_t depth, std::optional<DType> rounding = {});
 
-// Rows of a work item: whole register tiles, few enough that every thread gets several items.
-int64_t host_rows(int64_t outputs, int64_t threads);
+// Rows of a work item: whole register tiles, or whole vectors of rows where products round; few
+// enough that every thread gets several items.
+int64_t host_rows(int64_t outputs, int64_t threads, std::optional<DType> rounding = {});
 
 // Bytes: the block of tokens, the f32 sums of `copies` results, a strip of converted weights.
 int64_t host_scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies,
