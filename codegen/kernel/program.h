@@ -15,7 +15,8 @@
 // parameters in this order. Host kernels are
 //     extern "C" void ENTRY(const uint64_t* args, int64_t begin, int64_t end, void* scratch);
 // and compute work items [begin, end) of [0, grid[0]); items are independent and may run on any
-// thread; `scratch` is `shared_bytes` of the calling thread, aligned to 64.
+// thread; `scratch` is `shared_bytes` of the calling thread, aligned to 64, which a launch's calls
+// on that thread share: its first 8 bytes are zero when the launch begins.
 #pragma once
 
 #include <array>

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kMaxLanes = 16;
 constexpr int64_t kMaxTileRows = 12;
 constexpr int64_t kConvertDepth = 256;
+constexpr int64_t kPreparedBytes = 64;  // what is said of the block of tokens, before it
 
 // Features that share a scale where tokens are int8, and the bytes of such a group: its codes, the
 // scale, their sum. A strip of weights has at most kMaxLanes groups of 2 * kMaxLanes rows, each 8
@@ -46,7 +47,7 @@ int64_t host_rows(int64_t outputs, int64_t threads, std::optional<DType> roundin
 
 int64_t host_scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies,
                            std::optional<DType> rounding) {
-    const int64_t sums = copies * tokens * (rows + kMaxLanes) * 4;
+    const int64_t sums = copies * tokens * (rows + kMaxLanes) * 4 + kPreparedBytes;
     const int64_t padded = round_up(depth, kMaxLanes);
     // Strips come after the tokens; a row that is normalised takes the place of one.
     if (rounding == DType::kInt8)

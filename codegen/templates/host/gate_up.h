@@ -34,10 +34,11 @@ constexpr i64 gate_up_scratch_floats() {
 
 template <class Config>
 CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void* scratch) {
-    static_assert(gate_up_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
+    static_assert(kPreparedBytes + gate_up_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
     constexpr i64 K = Config::kIn, kStride = c_stride(Config::kItemRows);
     using Scratch = ProductScratch<Config, typename Config::GateWeight, typename Config::UpWeight>;
-    float* x = static_cast<float*>(scratch);
+    constexpr i64 kItems = ceil_div(Config::kOut, Config::kItemRows);
+    float* x = static_cast<float*>(scratch) + kPreparedBytes / 4;
     float* gate = x + Scratch::tokens();
     float* up = gate + Config::kTokens * kStride;
     float* converted = up + Config::kTokens * kStride;
@@ -47,18 +48,20 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
     auto norm = norm_of<Config>(a.norm);
     // Both are products of integers, or neither: they share x.
     static_assert(kIsDynamic<typename Config::GateWeight> == kIsDynamic<typename Config::UpWeight>);
-    auto steps = steps_for<K, typename Config::GateWeight>(input, a.num_tokens, norm, x);
-    for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
-        i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        const auto block = prepare_block<K, Scratch>(input, t0, tokens, norm, steps, x);
-        for (i64 item = begin; item < end; ++item) {
+    const auto make = [&](i64 first, i64 count) __attribute__((always_inline)) {
+        const auto steps = steps_for<K, typename Config::GateWeight>(input, a.num_tokens, norm, x);
+        return prepare_block<K, Scratch>(input, first, count, norm, steps, x);
+    };
+    const auto use = [&](const auto& block, i64 t0, i64 from,
+                         i64 to) __attribute__((always_inline)) {
+        for (i64 item = from; item < to; ++item) {
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);
             multiply_block<K, Config::kReproducible>(skip_rows<K>(gate_weight, r0), rows, block,
                                                      gate, kStride, converted);
             multiply_block<K, Config::kReproducible>(skip_rows<K>(up_weight, r0), rows, block, up,
                                                      kStride, converted);
-            for (i64 t = 0; t < tokens; ++t) {
+            for (i64 t = 0; t < block.count; ++t) {
                 float* g = gate + t * kStride;
                 float* u = up + t * kStride;
                 if constexpr (Config::kGateBias)
@@ -70,7 +73,8 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
                 apply_epilogue<Config>(out, a.other, t0 + t, r0, rows);
             }
         }
-    }
+    };
+    each_block<Config::kTokens, kItems>(a.num_tokens, begin, end, scratch, make, use);
 }
 
 }  // namespace cleave

@@ -114,31 +114,72 @@ CLEAVE_INLINE void multiply_block(Weights w, i64 rows, const RoundedBlock<kRound
     multiply_rounded<K, kRounding>(w, rows, block, c, c_stride);
 }
 
+// What a thread's scratch begins with: the block of tokens that it made ready last, which the other
+// calls of a launch find there. `of` is 1 + its first token; zero when a launch begins.
+template <class Block>
+struct Prepared {
+    i64 of;
+    Block block;
+};
+inline constexpr i64 kPreparedBytes = 64;
+
+// Items [begin, end) of kItems, of all tokens: of each block of tokens its part, one block after
+// the other, so that a call makes few ready. make(first, count): a block of tokens;
+// use(block, first, items_begin, items_end).
+template <i64 kTokens, i64 kItems, class Make, class Use>
+CLEAVE_INLINE void each_block(i64 num_tokens, i64 begin, i64 end, void* scratch, const Make& make,
+                              const Use& use) {
+    const i64 blocks = ceil_div(num_tokens, kTokens);
+    if (blocks == 0) return;
+    const i64 size = min(kTokens, round_up(ceil_div(num_tokens, blocks), 16));
+    for (i64 at = begin * blocks; at < end * blocks;) {
+        const i64 number = at / kItems, first = number * size;
+        const i64 stop = min(end * blocks, (number + 1) * kItems);
+        const i64 count = min(size, num_tokens - first);
+        if (count > 0) {
+            using Block = decltype(make(first, count));
+            static_assert(sizeof(Prepared<Block>) <= kPreparedBytes);
+            auto* prepared = static_cast<Prepared<Block>*>(scratch);
+            if (prepared->of != first + 1) {
+                prepared->block = make(first, count);
+                prepared->of = first + 1;
+            }
+            const Block block = prepared->block;
+            use(block, first, at - number * kItems, stop - number * kItems);
+        }
+        at = stop;
+    }
+}
+
 template <class Config>
 CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void* scratch) {
-    static_assert(linear_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
+    static_assert(kPreparedBytes + linear_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
     constexpr i64 K = Config::kIn, kStride = c_stride(Config::kItemRows);
+    constexpr i64 kItems = ceil_div(Config::kOut, Config::kItemRows);
     using Scratch = ProductScratch<Config, typename Config::Weight>;
-    float* x = static_cast<float*>(scratch);
+    float* x = static_cast<float*>(scratch) + kPreparedBytes / 4;
     float* c = x + Scratch::tokens();
     float* converted = c + Config::kTokens * kStride;
     Rows input{a.x + Config::kXOffset, Config::kXStride, a.rows};
     auto weight = rows_of<Config::kOut>(a.weight);
     auto norm = norm_of<Config>(a.norm);
-    auto steps = steps_for<K, typename Config::Weight>(input, a.all_tokens, norm, x);
-    for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
-        i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        const auto block = prepare_block<K, Scratch>(input, t0, tokens, norm, steps, x);
-        for (i64 item = begin; item < end; ++item) {
-            i64 r0 = item * Config::kItemRows;
-            i64 rows = min(Config::kItemRows, Config::kOut - r0);
-            multiply_block<K, Config::kReproducible>(skip_rows<K>(weight, r0), rows, block, c,
-                                                     kStride, converted);
+    const auto make = [&](i64 first, i64 count) __attribute__((always_inline)) {
+        const auto steps = steps_for<K, typename Config::Weight>(input, a.all_tokens, norm, x);
+        return prepare_block<K, Scratch>(input, first, count, norm, steps, x);
+    };
+    each_block<Config::kTokens, kItems>(
+        a.num_tokens, begin, end, scratch, make,
+        [&](const auto& block, i64 t0, i64 from, i64 to) __attribute__((always_inline)) {
+            for (i64 item = from; item < to; ++item) {
+                i64 r0 = item * Config::kItemRows;
+                i64 rows = min(Config::kItemRows, Config::kOut - r0);
+                multiply_block<K, Config::kReproducible>(skip_rows<K>(weight, r0), rows, block, c,
+                                                         kStride, converted);
 #pragma clang loop unroll(disable)
-            for (i64 t = 0; t < tokens; ++t)
-                linear_finish<Config>(a, t0 + t, r0, rows, c + t * kStride);
-        }
-    }
+                for (i64 t = 0; t < block.count; ++t)
+                    linear_finish<Config>(a, t0 + t, r0, rows, c + t * kStride);
+            }
+        });
 }
 
 }  // namespace cleave

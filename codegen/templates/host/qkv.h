@@ -125,9 +125,10 @@ struct QkvKernel {
 
 template <class Config>
 CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scratch) {
-    static_assert(qkv_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
+    static_assert(kPreparedBytes + qkv_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
     constexpr i64 K = Config::kIn;
-    float* x = static_cast<float*>(scratch);
+    constexpr i64 kItems = Config::kQHeads + 2 * Config::kKvHeads;
+    float* x = static_cast<float*>(scratch) + kPreparedBytes / 4;
     float* c = x + QkvScratch<Config>::tokens();
     float* converted = c + Config::kTokens * QkvKernel<Config>::kStride;
     KvCache<Config, typename Config::Kv> cache{a.kv, a.num_blocks, a.blocks, a.blocks_per_slot};
@@ -138,11 +139,13 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
     constexpr bool kDynamic = kIsDynamic<typename Config::QWeight>;
     static_assert(kIsDynamic<typename Config::KWeight> == kDynamic &&
                   kIsDynamic<typename Config::VWeight> == kDynamic);
-    auto steps = steps_for<K, typename Config::QWeight>(input, a.num_tokens, norm, x);
-    for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
-        i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        const auto block = prepare_block<K, QkvScratch<Config>>(input, t0, tokens, norm, steps, x);
-        for (i64 item = begin; item < end; ++item) {
+    const auto make = [&](i64 first, i64 count) __attribute__((always_inline)) {
+        const auto steps = steps_for<K, typename Config::QWeight>(input, a.num_tokens, norm, x);
+        return prepare_block<K, QkvScratch<Config>>(input, first, count, norm, steps, x);
+    };
+    const auto use = [&](const auto& block, i64 t0, i64 from,
+                         i64 to) __attribute__((always_inline)) {
+        for (i64 item = from; item < to; ++item) {
             if (item < Config::kQHeads)
                 kernel.query(block, t0, item);
             else if (item < Config::kQHeads + Config::kKvHeads)
@@ -150,7 +153,8 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
             else
                 kernel.value(block, t0, item - Config::kQHeads - Config::kKvHeads);
         }
-    }
+    };
+    each_block<Config::kTokens, kItems>(a.num_tokens, begin, end, scratch, make, use);
 }
 
 }  // namespace cleave

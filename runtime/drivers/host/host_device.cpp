@@ -68,6 +68,8 @@ public:
             << "kernel " << kernel << " of " << entries_.size() << " on " << info_.name;
         reserve_scratch(launch.shared_bytes);
         codegen::HostEntry entry = entries_[static_cast<size_t>(kernel)];
+        if (launch.shared_bytes > 0)
+            for (Scratch& scratch : scratch_) std::memset(scratch.get(), 0, sizeof(int64_t));
         team_.split(grid[0], [&](int64_t begin, int64_t end, int thread) {
             entry(args.data(), begin, end, scratch_[static_cast<size_t>(thread)].get());
         });

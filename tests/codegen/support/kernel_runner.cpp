@@ -134,6 +134,8 @@ void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args
     }
     std::shuffle(runs.begin(), runs.end(), rng);
     GuardedBytes scratch(kernel.launch.shared_bytes);
+    std::memset(scratch.data(), 0,
+                static_cast<size_t>(std::min<int64_t>(8, kernel.launch.shared_bytes)));
     for (auto [begin, end] : runs) entry(args.data(), begin, end, scratch.data());
     INFO(kernel.name);
     CHECK(scratch.intact());
