@@ -34,8 +34,8 @@ sanitize() { # sanitize address|thread|turn [CTEST ARGUMENT...]
         thread)
             build=$root/build-thread-sanitize
             flags='-fsanitize=thread'
-            # Where the system puts a large mapping at the end of its range, GCC 12's runtime asks for
-            # a shadow of 500 TB and ends there: addresses that are the same each time keep clear.
+            # Where a large mapping lies at the end of its range, GCC 12's runtime asks for a
+            # shadow of 500 TB and ends: addresses that are the same each time keep clear of it.
             if setarch "$(uname -m)" --addr-no-randomize true 2>/dev/null; then
                 fixed=(setarch "$(uname -m)" --addr-no-randomize)
             fi
