@@ -387,15 +387,25 @@ void refuse(const fs::path& path, const std::error_code& error) {
     if (error) throw UserError("{}: {}", path.string(), error.message());
 }
 
+[[noreturn]] void refuse_cache(const std::string& why) {
+    throw UserError("no cache of kernels: {}", why);
+}
+
+Descriptor open_cache(const fs::path& path) {
+    std::string why;
+    Descriptor opened = open_own(path, why);
+    if (!why.empty()) refuse_cache(why);
+    return opened;
+}
+
 // Calls use(folder's contents, its descriptor) where there is a folder. The use's error is of the
 // folder.
 template <class Use>
 CacheContents with_contents(const std::string& folder, const Use& use) {
     const fs::path path = folder_of(folder);
-    std::string why = path.empty() ? kNoPlace : "";
-    if (!path.empty() && !is_there(path)) return {path, kDefaultCacheLimit, {}};
-    const Descriptor opened = why.empty() ? open_own(path, why) : Descriptor();
-    if (!why.empty()) throw UserError("no cache of kernels: {}", why);
+    if (path.empty()) refuse_cache(kNoPlace);
+    if (!is_there(path)) return {path, kDefaultCacheLimit, {}};
+    const Descriptor opened = open_cache(path);
     std::error_code error;
     CacheContents all = look_through(path, opened.get(), error);
     refuse(path, error);
@@ -410,10 +420,9 @@ CacheContents cache_contents(const std::string& folder) {
 }
 
 void read_names(CacheContents& contents) {
-    std::string why;
-    const Descriptor opened = open_own(contents.folder, why);
+    if (contents.entries.empty()) return;  // of a folder that need not be there
+    const Descriptor opened = open_cache(contents.folder);
     for (CacheEntry& entry : contents.entries) {
-        if (!why.empty()) throw UserError("no cache of kernels: {}", why);
         std::error_code error;
         const std::string text = read_own(opened.get(), entry_file(entry.key), error);
         refuse(contents.folder / entry_file(entry.key), error);

@@ -100,26 +100,22 @@ struct alignas(64) TileSizes {
     uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-__attribute__((target("amx-tile,amx-bf16"))) void multiply_bf16_tiles() {
+template <bool kInt8>
+__attribute__((target("amx-tile,amx-bf16,amx-int8"))) void multiply_tiles() {
     const TileSizes sizes;
     _tile_loadconfig(&sizes);
     for (int64_t i = 0; i < kTileRounds; ++i) {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_release();
-}
-
-__attribute__((target("amx-tile,amx-int8"))) void multiply_int8_tiles() {
-    const TileSizes sizes;
-    _tile_loadconfig(&sizes);
-    for (int64_t i = 0; i < kTileRounds; ++i) {
-        _tile_dpbusd(0, 4, 6);
-        _tile_dpbusd(1, 4, 7);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbusd(3, 5, 7);
+        if constexpr (kInt8) {
+            _tile_dpbusd(0, 4, 6);
+            _tile_dpbusd(1, 4, 7);
+            _tile_dpbusd(2, 5, 6);
+            _tile_dpbusd(3, 5, 7);
+        } else {
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
     }
     _tile_release();
 }
@@ -148,11 +144,11 @@ void measure_units(int threads, CpuLimits& limits) {
     if (!__builtin_cpu_supports("amx-tile") || !may_use_tiles()) return;
     constexpr int kBf16 = 2 * 16 * 16 * 32, kInt8 = 2 * 16 * 16 * 64;  // operations of a product
     if (__builtin_cpu_supports("amx-bf16")) {
-        limits.bf16 = rate(threads, multiply_bf16_tiles, kTiles, kBf16, kTileRounds);
+        limits.bf16 = rate(threads, multiply_tiles<false>, kTiles, kBf16, kTileRounds);
         limits.bf16_unit = "AMX tdpbf16ps";
     }
     if (__builtin_cpu_supports("amx-int8")) {
-        limits.int8 = rate(threads, multiply_int8_tiles, kTiles, kInt8, kTileRounds);
+        limits.int8 = rate(threads, multiply_tiles<true>, kTiles, kInt8, kTileRounds);
         limits.int8_unit = "AMX tdpbusd";
     }
 }

@@ -49,8 +49,8 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
     // Both are products of integers, or neither: they share x.
     static_assert(kIsDynamic<typename Config::GateWeight> == kIsDynamic<typename Config::UpWeight>);
     const auto make = [&](i64 first, i64 count) __attribute__((always_inline)) {
-        const auto steps = steps_for<K, typename Config::GateWeight>(input, a.num_tokens, norm, x);
-        return prepare_block<K, Scratch>(input, first, count, norm, steps, x);
+        return prepare_block<K, Scratch, typename Config::GateWeight>(input, first, count,
+                                                                      a.num_tokens, norm, x);
     };
     const auto use = [&](const auto& block, i64 t0, i64 from,
                          i64 to) __attribute__((always_inline)) {

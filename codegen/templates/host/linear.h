@@ -92,10 +92,12 @@ CLEAVE_INLINE auto steps_for(const Rows& x, i64 count, const Norm& norm, float* 
         return NoSteps{};
 }
 
-// Tokens [first, first + count) made ready for products with this ProductScratch.
-template <i64 K, class Scratch, class Norm, class DynamicSteps>
-CLEAVE_INLINE auto prepare_block(const Rows& input, i64 first, i64 count, const Norm& norm,
-                                 const DynamicSteps& steps, float* scratch) {
+// Tokens [first, first + count) of `all` made ready for products with this ProductScratch. W: one
+// of its weights; all are products of integers, or none.
+template <i64 K, class Scratch, class W, class Norm>
+CLEAVE_INLINE auto prepare_block(const Rows& input, i64 first, i64 count, i64 all, const Norm& norm,
+                                 float* scratch) {
+    const auto steps = steps_for<K, W>(input, all, norm, scratch);
     if constexpr (Scratch::kRounding == Rounding::kNone)
         return prepare<K, Scratch::kDotTokens, Scratch::kReproducible>(input, first, count, norm,
                                                                        steps, scratch);
@@ -164,8 +166,8 @@ CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void*
     auto weight = rows_of<Config::kOut>(a.weight);
     auto norm = norm_of<Config>(a.norm);
     const auto make = [&](i64 first, i64 count) __attribute__((always_inline)) {
-        const auto steps = steps_for<K, typename Config::Weight>(input, a.all_tokens, norm, x);
-        return prepare_block<K, Scratch>(input, first, count, norm, steps, x);
+        return prepare_block<K, Scratch, typename Config::Weight>(input, first, count, a.all_tokens,
+                                                                  norm, x);
     };
     each_block<Config::kTokens, kItems>(
         a.num_tokens, begin, end, scratch, make,

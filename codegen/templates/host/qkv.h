@@ -140,8 +140,8 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
     static_assert(kIsDynamic<typename Config::KWeight> == kDynamic &&
                   kIsDynamic<typename Config::VWeight> == kDynamic);
     const auto make = [&](i64 first, i64 count) __attribute__((always_inline)) {
-        const auto steps = steps_for<K, typename Config::QWeight>(input, a.num_tokens, norm, x);
-        return prepare_block<K, QkvScratch<Config>>(input, first, count, norm, steps, x);
+        return prepare_block<K, QkvScratch<Config>, typename Config::QWeight>(
+            input, first, count, a.num_tokens, norm, x);
     };
     const auto use = [&](const auto& block, i64 t0, i64 from,
                          i64 to) __attribute__((always_inline)) {
