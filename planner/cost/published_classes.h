@@ -33,7 +33,7 @@ inline constexpr std::array kPublishedClasses{
     PublishedClass{"collective in a node", 0.95, 1.05, 0.9, 1.1},
     PublishedClass{"collective in a node, TensorRT-LLM", 0.65, 0.8, 0.45, 1.2},
     PublishedClass{"collective in a node, PCIe", 1.0, 3.6, 0.6, 13.0},
-    PublishedClass{"collective in a node, PCIe group", 0.9, 1.4, 0.7, 2.6},
+    PublishedClass{"collective in a node, PCIe group", 0.9, 1.2, 0.75, 1.75},
     PublishedClass{"collective in a node, NCCL eager", 1.0, 7.0, 1.0, 7.0},
     PublishedClass{"collective across nodes", 0.95, 1.1, 0.9, 1.15},
     PublishedClass{"collective across nodes, network not named", 6.0, 10.0, 6.0, 10.0},

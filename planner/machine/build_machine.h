@@ -26,9 +26,9 @@ public:
 // What joins catalogue devices, where their models leave it open.
 struct Wiring {
     std::string fabric;  // their nodes (machine/fabric.h); empty: that of their models' servers
-    // So many PCIe cards of a node share three quarters of the rate of one x16 link, for all that
-    // they send: they are behind one switch, or reach each other through one root. 0: each has its
-    // own.
+    // So many PCIe cards of a node share one x16 link, for all that they send: they are behind one
+    // switch, or reach each other through one root. They have three quarters of its rate, and more
+    // than four, which are on two processors, half of it. 0: each has its own.
     int pcie_group = 0;
     // What a sum of GPUs in a model waits for the last of them, beyond what a loop of sums takes,
     // by which sums were fitted: so much for each doubling of their number. 0 as the best engines.

@@ -84,6 +84,12 @@ TEST_CASE("cards of a PCIe group share the rate of one link, and no other card's
               4.0 * static_cast<double>(bytes) * 1e9 / static_cast<double>(link.bandwidth));
     }
     CHECK_FALSE(with_pcie_groups(grouped, 4));  // they are given
+    // More than four are on two processors, whatever the group could hold.
+    const auto rate_of = [](const char* devices, int group) {
+        return with_pcie_groups(machine_of(devices), group)->domains[0].bandwidth;
+    };
+    CHECK(rate_of("sim:l40s[0-7]", 8) == link.bandwidth / 2);
+    CHECK(rate_of("sim:l40s[0-3]", 8) == link.bandwidth / 4 * 3);
     CHECK_THAT(user_error([] {
                    build_machine(parse_devices("sim:h100[0-7]"), {}, nullptr, {.pcie_group = 4});
                }),
