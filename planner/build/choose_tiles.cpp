@@ -373,7 +373,9 @@ int64_t host_threads(const Plan& plan, DeviceId id) {
     if (!is_host(plan, id)) return 0;
     if (device.kind != DeviceKind::kHost)  // a simulated one has its cores for itself
         return std::max<int64_t>(1, device.limits.num_compute_units);
-    return core_shares(plan, device.limits.num_compute_units)[id.index()];
+    const int64_t cores =
+        device.is_numa_node() ? device.host_cores : device.limits.num_compute_units;
+    return core_shares(plan, cores)[id.index()];
 }
 
 void choose_tiles(Plan& plan) {

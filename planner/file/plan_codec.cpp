@@ -188,7 +188,7 @@ FIELDS(MeasuredRates, MeasuredRates, bandwidth, bandwidth_alone, widening, cache
 FIELDS(DeviceInfo, Device, name, kind, arch, model, host, identity, pci, collectives,
        collectives_bytes, index, memory_bytes, reserved_bytes, memory_bandwidth, memory_domain,
        flops_f32, flops_f16, flops_f8, flops_int8, launch_overhead_ns, limits, measured,
-       price_micros)
+       price_micros, host_cores)
 FIELDS(Link, Link, from, to, kind, bandwidth, latency_ns, domain, exchange_bandwidth,
        exchange_latency_ns, peer_access)
 FIELDS(BandwidthDomain, BandwidthDomain, name, bandwidth)

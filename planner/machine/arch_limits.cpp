@@ -42,6 +42,11 @@ void check_device_limits(const DeviceInfo& device, const std::string& where) {
     const Check check{device, where};
     const GpuArch* arch = find_gpu_arch(device.arch);
     check.range("num_compute_units", limits.num_compute_units, 1, kMostUnits);
+    if (device.is_numa_node()) {
+        if (device.kind != DeviceKind::kHost)
+            check.refuse("host_cores", device.host_cores, "0, as it is no host device");
+        check.range("host_cores", device.host_cores, limits.num_compute_units, kMostUnits);
+    }
     constexpr const char* kMaxGrid[] = {"max_grid_x", "max_grid_y", "max_grid_z"};
     for (size_t axis = 0; axis < 3; ++axis)
         check.range(kMaxGrid[axis], limits.max_grid[axis], 1, kAny);

@@ -8,6 +8,7 @@
 
 #include "planner/machine/catalogue.h"
 #include "planner/machine/fabric.h"
+#include "planner/machine/numa_nodes.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -254,9 +255,7 @@ std::map<std::string, std::vector<DeviceId>> pcie_cards(const Machine& machine) 
 // What a link that so many cards share carries, where one card's own carries `own` bytes/s. Sums of
 // 16 MiB of two L40S go at 18.8 of 25 GB/s, of four at 15.1 and 20.0, of eight, which are on two
 // processors, at 14.9 and 11.6 (ai-dynamo/aiconfigurator, l40s: vLLM, then TensorRT-LLM).
-int64_t shared_rate(int64_t own, int cards) {
-    return cards <= 4 ? own / 4 * 3 : own / 2;
-}
+int64_t shared_rate(int64_t own, int cards) { return cards <= 4 ? own / 4 * 3 : own / 2; }
 
 // The error for a device that is not there lists all that the user asked for.
 DeviceInfo describe(const GpuDescriptions& gpus, const DeviceSpec& spec,
@@ -272,13 +271,14 @@ DeviceInfo describe(const GpuDescriptions& gpus, const DeviceSpec& spec,
 
 }  // namespace
 
-Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
+Machine build_machine(const std::vector<DeviceSpec>& as_given, const HostFacts& host,
                       const GpuDescriptions* gpus, const Wiring& wiring) {
+    const std::vector<DeviceSpec> specs = with_numa_nodes(as_given, host);
     Machine machine;
     int num_host = 0;
     for (const DeviceSpec& spec : specs)
-        num_host += spec.kind == DeviceKind::kHost || spec.kind == DeviceKind::kSimt ||
-                    spec.kind == DeviceKind::kNull;
+        num_host += (spec.kind == DeviceKind::kHost && !spec.numa) ||
+                    spec.kind == DeviceKind::kSimt || spec.kind == DeviceKind::kNull;
     if (num_host > 0) machine.domains.push_back({"memory of this host", host.memory_bandwidth});
     std::map<std::pair<std::string, std::string>, int> sim_hosts;
     for (const DeviceSpec& spec : specs) {
@@ -308,6 +308,13 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
                     "machine's description; use sim:MODEL to plan without the device",
                     spec.text, device_kind_name(spec.kind));
             machine.devices.push_back(describe(*gpus, spec, specs));
+        } else if (spec.numa) {
+            DeviceInfo d = host_device(spec, host, 1);
+            keep_to_node(d, host, spec.index);
+            d.memory_domain = static_cast<int>(machine.domains.size());
+            machine.domains.push_back(
+                {fmt::format("memory of NUMA node {}", spec.index), d.memory_bandwidth});
+            machine.devices.push_back(std::move(d));
         } else {
             machine.devices.push_back(host_device(spec, host, num_host));
             machine.devices.back().memory_domain = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The grammar of `--devices`: LIST = ENTRY {"," ENTRY}, ENTRY = KIND [":" ARCH] ["[" ITEMS "]"]
-// ["/" RANGE] ["@" HOST]. RANGE behind sim: devices is a number, those of one server.
+// ["/" RANGE] ["@numa"] ["@" HOST]. RANGE behind sim: devices is a number, those of one server.
 #include "planner/machine/device_list.h"
 
 #include <algorithm>
@@ -26,7 +26,9 @@ constexpr std::string_view kGrammar =
     "supported: host, cuda, hip, simt:ARCH, sim:MODEL, null, each with an optional index list, for "
     "example "
     "host[0-3], cuda[4,5], sim:h100[0-7], simt:gfx90a[0-1], cuda[0]/0-3, in servers of four "
-    "sim:h100[0-15]/4, and of another machine host[0]@b";
+    "sim:h100[0-15]/4, NUMA nodes host@numa or host[0-1]@numa, and of another machine host[0]@b";
+
+constexpr std::string_view kNuma = "@numa";
 
 int parse_index(const std::string& digits, const std::string& entry) {
     int value = -1;
@@ -61,6 +63,7 @@ Range parse_range(const std::string& item, const std::string& entry) {
 
 struct Entry {
     std::string text, kind, arch, items, logical, machine;
+    bool numa = false;
 };
 
 // A host name (RFC 1123, section 2.1) or a rank.
@@ -82,10 +85,18 @@ Entry cut_entry(const std::string& text) {
     Entry entry;
     entry.text = text;
     std::string where = text;
-    if (size_t at = text.rfind('@'); at != std::string::npos && text.find(']', at) == text.npos) {
-        entry.machine = text.substr(at + 1);
+    const auto ends_with_at = [&] {
+        const size_t at = where.rfind('@');
+        return at != std::string::npos && where.find(']', at) == where.npos ? at : where.npos;
+    };
+    if (size_t at = ends_with_at(); at != where.npos && where.substr(at) != kNuma) {
+        entry.machine = where.substr(at + 1);
         where.resize(at);
         check_machine(entry);
+    }
+    if (size_t at = ends_with_at(); at != where.npos && where.substr(at) == kNuma) {
+        entry.numa = true;
+        where.resize(at);
     }
     size_t open = where.find('['), close = where.find(']');
     std::string head = where.substr(0, open), tail;
@@ -187,6 +198,7 @@ void append_device(std::vector<DeviceSpec>& specs, DeviceSpec spec, const Entry&
     std::string base =
         entry.kind + (entry.arch.empty() ? "" : ":" + entry.arch) + "[" + where + "]";
     const std::string host = entry.machine.empty() ? "" : "@" + entry.machine;
+    if (entry.numa) base += kNuma;
     if (entry.logical.empty()) {
         spec.text = base + host;
         specs.push_back(spec);
@@ -227,6 +239,21 @@ void expand_entry(std::vector<DeviceSpec>& specs, const Entry& entry, bool any_m
     check_arch(entry, spec.kind, any_model);
     spec.arch = entry.arch;
     spec.machine = entry.machine;
+    spec.numa = entry.numa;
+    if (spec.numa && spec.kind != DeviceKind::kHost)
+        throw UserError("$devices: '{}': only host devices are NUMA nodes; leave @numa out",
+                        entry.text);
+    if (spec.numa && entry.items.empty()) {
+        if (!entry.machine.empty())
+            throw UserError(
+                "$devices: '{}': how many NUMA nodes another machine has is not known here; name "
+                "them, for example host[0-1]@numa@{}",
+                entry.text, entry.machine);
+        spec.index = -1;
+        spec.text = "host@numa";
+        specs.push_back(spec);
+        return;
+    }
     if (entry.items.empty()) {
         append_device(specs, spec, entry);
         return;

@@ -18,6 +18,7 @@ struct DeviceSpec {
     std::string identity;  // UUID or PCI address when so chosen; then index is -1
     int per_node = 0;      // sim:h100[0-31]/4: devices of a server; 0: the catalogue's
     int logical = -1;      // cuda[0]/2: the logical device on one card
+    bool numa = false;     // host[N]@numa: NUMA node N; host@numa: each, and index is -1
     std::string machine;   // behind the @: the host that has it; empty: not said
     std::string text;      // canonical name, "host[0]@b"
 };

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "planner/machine/machine.h"
 
@@ -17,6 +18,12 @@ struct HostCalibration {
     int64_t exchange_bandwidth = 0, exchange_latency_ns = 0;  // an all-reduce of two
 };
 
+// Cores and memory that are near each other.
+struct NumaNode {
+    int num_cores = 0;  // those that the process may use
+    int64_t memory_bytes = 0;
+};
+
 // The host that all `host` devices of this process share.
 struct HostFacts {
     int num_cores = 1;
@@ -25,6 +32,9 @@ struct HostFacts {
     int64_t flops_f32 = 0;         // of all cores together
     std::string arch;              // JIT target name
     HostCalibration calibration;
+    // Those with cores, whose order numbers host[N]@numa. Empty: nobody looked (runtime's
+    // read_numa_nodes does).
+    std::vector<NumaNode> numa_nodes{};
 };
 
 // Of the machine the process runs on, from the operating system. Rates are estimates, without a

@@ -83,10 +83,14 @@ struct DeviceInfo {
     int64_t launch_overhead_ns = 0;
     DeviceLimits limits;
     MeasuredRates measured;
+    // Of a host device that is one NUMA node, the one of number `index` (host[N]@numa): the cores
+    // of the whole host, of which it has limits.num_compute_units for itself. 0: it is none.
+    int64_t host_cores = 0;
     // What an hour of it costs, in millionths of any one currency; 0: not said.
     int64_t price_micros = 0;
 
     int64_t flops(DType dtype) const;
+    bool is_numa_node() const { return host_cores > 0; }
 };
 
 // Directed: from -> to. Two devices without a link are joined through their hosts (staged).

@@ -181,6 +181,7 @@ DeviceInfo read_device(const Json& json, const std::string& path, size_t index,
                             kPrices);
         d.price_micros = price_micros(price);
     }
+    d.host_cores = r.number_or("host_cores", 0);
     d.limits = default_limits(d.kind, d.arch);
     for (const LimitField& f : kLimitFields)
         d.limits.*f.field = r.number_or(f.name, d.limits.*f.field, kAnyNumber);
@@ -323,6 +324,7 @@ std::string machine_to_json(const Machine& machine) {
         if (!d.collectives.empty()) json["devices"].back()["collectives"] = d.collectives;
         if (d.collectives_bytes > 0)
             json["devices"].back()["collectives_bytes"] = d.collectives_bytes;
+        if (d.is_numa_node()) json["devices"].back()["host_cores"] = d.host_cores;
         if (d.price_micros > 0)
             json["devices"].back()["price_per_hour"] = static_cast<double>(d.price_micros) / 1e6;
         if (d.measured.bandwidth <= 0) continue;

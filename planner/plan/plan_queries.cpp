@@ -316,9 +316,19 @@ int64_t longest_window(const Graph& graph) {
 }
 
 std::vector<int64_t> core_shares(const Plan& plan, int64_t cores) {
-    const auto on_cores = [&](DeviceId id) { return is_on_cores(plan.machine.device(id).kind); };
+    const auto on_cores = [&](DeviceId id) {
+        const DeviceInfo& device = plan.machine.device(id);
+        return is_on_cores(device.kind) && !device.is_numa_node();
+    };
     std::vector<int64_t> shares(plan.machine.devices.size(), 0);
-    for (size_t d = 0; d < shares.size(); ++d) shares[d] = on_cores(DeviceId(d)) ? 1 : 0;
+    for (size_t d = 0; d < shares.size(); ++d) {
+        const DeviceInfo& device = plan.machine.devices[d];
+        if (device.is_numa_node())
+            shares[d] =
+                std::max<int64_t>(1, cores * device.limits.num_compute_units / device.host_cores);
+        else
+            shares[d] = is_on_cores(device.kind) ? 1 : 0;
+    }
     for (const Stage& stage : plan.stages) {
         std::map<std::string, int64_t> sharers, position;  // by host
         for (DeviceId id : stage.devices) sharers[plan.machine.device(id).host] += on_cores(id);

@@ -25,7 +25,7 @@ bool alike(const DeviceInfo& a, const DeviceInfo& b) {
         return std::tuple(
             std::tie(d.kind, d.arch, d.model, d.collectives, d.memory_bytes, d.reserved_bytes,
                      d.collectives_bytes, d.memory_bandwidth, d.flops_f32, d.flops_f16, d.flops_f8,
-                     d.flops_int8, d.launch_overhead_ns),
+                     d.flops_int8, d.launch_overhead_ns, d.host_cores),
             std::tie(l.shared_memory_per_block, l.registers_per_block, l.max_threads_per_block,
                      l.warp_width, l.num_compute_units, l.max_grid),
             std::tie(m.bandwidth, m.bandwidth_alone, m.widening, m.cache_bytes, m.cache_bandwidth,

@@ -256,7 +256,14 @@ void Indices::machine() {
         else if (i >= 0 && m.domains[static_cast<size_t>(i)].bandwidth < 1)
             report_.add("index", "{}: domain {} lets nothing through", where, i);
     };
-    for (const DeviceInfo& d : m.devices) domain(d.memory_domain, d.name);
+    for (const DeviceInfo& d : m.devices) {
+        domain(d.memory_domain, d.name);
+        const int64_t cores = d.limits.num_compute_units;
+        if (d.host_cores != 0 && (d.kind != DeviceKind::kHost || d.index < 0 || cores < 1 ||
+                                  cores > d.host_cores || !is_width(d.host_cores)))
+            report_.add("index", "{}: a NUMA node with {} of {} cores", d.name, cores,
+                        d.host_cores);
+    }
     for (const Link& link : m.links) {
         device(link.from, "a link");
         device(link.to, "a link");

@@ -231,8 +231,13 @@ struct Executor::Impl {
         }
     }
 
-    // Passes one after the other: one device does them on the caller's thread.
-    void run(Pass pass) { ring->submit(std::move(pass), here.size() == 1); }
+    // Passes one after the other: one device does them on the caller's thread, but for a NUMA node,
+    // which keeps its threads.
+    void run(Pass pass) {
+        const bool by_caller =
+            here.size() == 1 && !plan.machine.device(here[0]->id()).is_numa_node();
+        ring->submit(std::move(pass), by_caller);
+    }
 
     // Of the next pass to be submitted.
     Pass pass_of(Batch batch, PassResults wanted) {

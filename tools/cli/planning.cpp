@@ -17,6 +17,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/cards/cards.h"
+#include "runtime/drivers/host/numa_node.h"
 #include "runtime/session/follow.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/hosts.h"
@@ -153,6 +154,8 @@ planner::Machine machine_of_devices(const std::vector<planner::DeviceSpec>& spec
     std::string note;
     planner::HostFacts facts =
         on_host ? facts_of_this_host(run.threads, &note) : planner::read_host_facts();
+    if (std::ranges::any_of(specs, &planner::DeviceSpec::numa))
+        facts.numa_nodes = runtime::read_numa_nodes();
     if (!note.empty()) say("note: {}\n", note);
     const runtime::RealGpus gpus(drivers);
     return planner::build_machine(specs, facts, &gpus, wiring);

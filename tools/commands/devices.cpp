@@ -289,6 +289,12 @@ Measured measure(const DevicesArguments& flags, const std::string& rank = "") {
             throw UserError(
                 "--measure --devices {}: only host devices are measured; for example host[0-1]",
                 spec.text);
+        else if (spec.numa)
+            throw UserError(
+                "--measure --devices {}: the host is measured whole, and NUMA nodes have their "
+                "part "
+                "of its rates; leave @numa out",
+                spec.text);
     std::string path = flags.output.empty() ? calibration_path() : flags.output;
     if (path.empty())
         throw UserError("--measure: no home to keep the result in; say where with -o FILE");

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/drivers/host/host_device.h"
 
+#include <atomic>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/drivers/host/host_memory.h"
+#include "runtime/drivers/host/numa_node.h"
 #include "runtime/drivers/host/reduce.h"
 
 namespace cleave::runtime {
@@ -26,20 +29,34 @@ struct AlignedDelete {
 };
 using Scratch = std::unique_ptr<std::byte[], AlignedDelete>;
 
+std::optional<NumaBinding> node_of(const planner::DeviceInfo& info) {
+    if (!info.is_numa_node()) return std::nullopt;
+    return NumaBinding(info.index, info.name);
+}
+
+// A team starts its threads here, where those of a NUMA node have its cores.
+ThreadTeam make_team(const std::optional<NumaBinding>& node, const HostDeviceOptions& options) {
+    std::optional<NumaBinding::Scope> kept;
+    if (node) kept.emplace(*node);
+    return {options.threads > 0 ? options.threads : 1, options.may_spin};
+}
+
 class HostDevice : public Device {
 public:
     HostDevice(const planner::DeviceInfo& info, const HostDeviceOptions& options,
                KernelLoader loader)
         : info_(info),
+          node_(node_of(info)),
           memory_(info.name, info.memory_bytes, options.poison),
-          team_(options.threads > 0 ? options.threads : 1, options.may_spin),
+          team_(make_team(node_, options)),
           scratch_(static_cast<size_t>(team_.threads())),
           loader_(std::move(loader)) {}
 
     const planner::DeviceInfo& info() const override { return info_; }
 
     DeviceAddress allocate(int64_t bytes, const std::string& what) override {
-        return reinterpret_cast<DeviceAddress>(memory_.allocate(bytes, what));
+        return reinterpret_cast<DeviceAddress>(
+            memory_.allocate(bytes, what, node_ ? &*node_ : nullptr));
     }
     void free(DeviceAddress address) override { memory_.free(pointer(address)); }
     int64_t allocated_bytes() const override { return memory_.allocated(); }
@@ -66,6 +83,7 @@ public:
                 const codegen::Launch& launch) override {
         CLEAVE_CHECK(kernel >= 0 && static_cast<size_t>(kernel) < entries_.size())
             << "kernel " << kernel << " of " << entries_.size() << " on " << info_.name;
+        keep_thread();
         reserve_scratch(launch.shared_bytes);
         codegen::HostEntry entry = entries_[static_cast<size_t>(kernel)];
         if (launch.shared_bytes > 0)
@@ -92,6 +110,7 @@ public:
                 DeviceAddress destination, int64_t count, DType dtype,
                 const Arrive& arrive) override {
         arrive(dtype_bytes(dtype, count));
+        keep_thread();
         auto part = [&](int64_t begin, int64_t end, int) {
             reduce_elements(sources, static_cast<const std::byte*>(pointer(residual)),
                             static_cast<std::byte*>(pointer(destination)), begin, end, dtype);
@@ -111,6 +130,14 @@ public:
     }
 
 private:
+    // Of a NUMA node: the calling thread works on its cores from now on.
+    void keep_thread() {
+        thread_local uint64_t kept_for = 0;
+        if (!node_ || kept_for == number_) return;
+        node_->keep_thread();
+        kept_for = number_;
+    }
+
     void copy(const std::byte* source, std::byte* destination, const Rectangle& r) {
         if (r.rows <= 0 || r.row_bytes <= 0) return;
         if (r.source_stride == r.row_bytes && r.destination_stride == r.row_bytes) {
@@ -132,7 +159,14 @@ private:
         scratch_bytes_ = bytes;
     }
 
+    static uint64_t next_number() {
+        static std::atomic<uint64_t> last{0};
+        return ++last;
+    }
+
     planner::DeviceInfo info_;
+    const uint64_t number_ = next_number();  // of all that the process made
+    std::optional<NumaBinding> node_;        // whose cores and memory it has; none: the host's
     HostMemory memory_;
     ThreadTeam team_;
     std::vector<Scratch> scratch_;  // one a thread

@@ -10,6 +10,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/base/rounding.h"
+#include "runtime/drivers/host/numa_node.h"
 
 namespace cleave::runtime {
 
@@ -23,7 +24,7 @@ HostMemory::~HostMemory() {
     for (const auto& [address, block] : blocks_) ::munmap(address, block.mapped);
 }
 
-void* HostMemory::allocate(int64_t bytes, const std::string& what) {
+void* HostMemory::allocate(int64_t bytes, const std::string& what, const NumaBinding* node) {
     CLEAVE_CHECK(bytes >= 0) << what << " of " << bytes << " bytes";
     std::string call = fmt::format("allocating {} bytes for {}", bytes, what);
     if (capacity_ > 0 && bytes > capacity_ - allocated_) {
@@ -38,6 +39,12 @@ void* HostMemory::allocate(int64_t bytes, const std::string& what) {
     void* address = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED) throw DeviceError(call, std::strerror(errno), device_);
+    try {
+        if (node) node->keep_memory(address, usable);
+    } catch (...) {
+        ::munmap(address, mapped);
+        throw;
+    }
     ::mprotect(static_cast<char*>(address) + usable, page, PROT_NONE);
     // Weights are read front to back once a token: huge pages save the page walks.
     if (usable >= 2 * kHugePage) ::madvise(address, usable, MADV_HUGEPAGE);

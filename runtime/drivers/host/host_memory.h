@@ -11,6 +11,8 @@
 
 namespace cleave::runtime {
 
+class NumaBinding;
+
 class HostMemory {
 public:
     // `capacity` 0: no bound of our own. `device` names it in messages.
@@ -20,8 +22,9 @@ public:
     HostMemory(const HostMemory&) = delete;
     HostMemory& operator=(const HostMemory&) = delete;
 
-    // DeviceError naming `what`, the bytes asked for and the bytes left.
-    void* allocate(int64_t bytes, const std::string& what);
+    // From the memory of `node`, if given. DeviceError naming `what`, the bytes asked for and the
+    // bytes left.
+    void* allocate(int64_t bytes, const std::string& what, const NumaBinding* node = nullptr);
     void free(void* address);
     int64_t allocated() const { return allocated_; }
     int64_t peak() const { return peak_; }

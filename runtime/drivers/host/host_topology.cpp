@@ -2,34 +2,11 @@
 #include "runtime/drivers/host/host_topology.h"
 
 #include <algorithm>
-#include <memory>
 
-#include <cerrno>
-#include <system_error>
-
-#include <hwloc.h>
-
-#include "runtime/base/errors.h"
+#include "runtime/drivers/host/hwloc_topology.h"
 
 namespace cleave::runtime {
 namespace {
-
-struct Destroy {
-    void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
-};
-using Topology = std::unique_ptr<hwloc_topology, Destroy>;
-
-Topology load() {
-    hwloc_topology_t raw = nullptr;
-    const auto refuse = [] {
-        throw UserError("hwloc cannot say what this host has: {}",
-                        std::error_code(errno, std::generic_category()).message());
-    };
-    if (hwloc_topology_init(&raw) != 0) refuse();
-    Topology topology(raw);
-    if (hwloc_topology_load(raw) != 0) refuse();
-    return topology;
-}
 
 int64_t cache_bytes(hwloc_topology* topology, hwloc_obj_type_t level) {
     hwloc_obj_t cache = hwloc_get_obj_by_type(topology, level, 0);
@@ -39,7 +16,7 @@ int64_t cache_bytes(hwloc_topology* topology, hwloc_obj_type_t level) {
 }  // namespace
 
 HostTopology read_host_topology() {
-    Topology topology = load();
+    const Topology topology = load_topology();
     auto count = [&](hwloc_obj_type_t type) {
         return std::max(0, hwloc_get_nbobjs_by_type(topology.get(), type));
     };
