@@ -274,7 +274,8 @@ std::optional<Plan> plan_alike(const Model& model, const Machine& machine, const
         }
         if (replicas > 1) found->shape += fmt::format(" in {} replicas", replicas);
         const double worth = tokens_per_second(plan) / hardship(plan.stages);
-        others.push_back({found->shape, plan.prediction.objective_ns, tokens_per_second(plan)});
+        others.push_back(
+            {found->shape, plan.prediction.objective_ns, tokens_per_second(plan), serving.ttft_ns});
         if (best && most_worth >= worth) continue;
         most_worth = worth;
         chosen = others.size() - 1;

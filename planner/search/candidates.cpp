@@ -62,6 +62,7 @@ Candidates build_candidates(const Proposals& proposals, const Limits& limits, si
         c.built.push_back({&p, p.estimate_ns, fits, "", fits, over});
         Scored& scored = c.built.back();
         if (fits) scored.objective_ns = plan.prediction.objective_ns;
+        if (fits) scored.ttft_ns = plan.prediction.serving.ttft_ns;
         if (!serves) scored.refused = fits ? kLate : "does not fit in memory";
         c.any_fits = c.any_fits || fits;
         c.any_serves = c.any_serves || serves;

@@ -26,7 +26,8 @@ struct Scored {
     bool simulated = false;
     std::string refused;  // why it cannot be used: memory, limits
     bool fits = true;
-    double excess = 0;  // planner/search/simplicity.h
+    double excess = 0;    // planner/search/simplicity.h
+    int64_t ttft_ns = 0;  // of many users; 0: it was not built, or serves one
 };
 
 struct Candidates {

@@ -136,6 +136,10 @@ std::string why_not_taken(const Scored& s, const Scored& chosen, const Plan& pla
     return fmt::format("{:.1f} % slower{}", -gain, s.simulated ? "" : " by the estimate");
 }
 
+std::string first_token(int64_t ttft_ns) {
+    return ttft_ns > 0 ? fmt::format("; first token after {}", time_text(ttft_ns)) : "";
+}
+
 // The shapes that people ask about first: each grid over all devices, by its best candidate. Then
 // a few others, but no second cut of a shape that is there.
 void runners_up(const Analysis& a, const Proposals& proposals, const std::vector<Scored>& scored,
@@ -146,7 +150,7 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
     const auto add = [&](const Scored& s) {
         found.push_back(
             {fmt::format("{} ({})", s.proposal->shape, layers_of(a, s.proposal->placement)),
-             s.objective_ns, why_not_taken(s, chosen, plan)});
+             s.objective_ns, why_not_taken(s, chosen, plan) + first_token(s.ttft_ns)});
     };
     for (const ShapeGrid& grid : grids(static_cast<int>(plan.machine.devices.size()))) {
         if (found.size() >= kMost || !seen.insert(grid.name()).second) continue;
@@ -321,8 +325,9 @@ void explain_replicas(std::vector<ScoredReplicas> scored, size_t chosen,
         const double fewer = 100 * (1 - one.tokens_per_second / rate);
         others.push_back(
             {one.shape, one.objective_ns,
-             fmt::format("{:.0f} tokens/s, {:.1f} % {}", one.tokens_per_second, std::abs(fewer),
-                         fewer < 0 ? fmt::format("more, {}", kHarder) : "fewer")});
+             fmt::format("{:.0f} tokens/s, {:.1f} % {}{}", one.tokens_per_second, std::abs(fewer),
+                         fewer < 0 ? fmt::format("more, {}", kHarder) : "fewer",
+                         first_token(one.ttft_ns))});
     }
     plan.why.runners_up.insert(plan.why.runners_up.begin(), others.begin(), others.end());
 }

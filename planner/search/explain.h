@@ -25,6 +25,7 @@ struct ScoredReplicas {
     std::string shape;  // "tp 4 x pp 1 in 2 replicas"
     int64_t objective_ns = 0;
     double tokens_per_second = 0;
+    int64_t ttft_ns = 0;
 };
 void explain_replicas(std::vector<ScoredReplicas> scored, size_t chosen,
                       const std::vector<std::string>& spare, Plan& plan);

@@ -255,7 +255,8 @@ std::string words_of_shape(const Plan& plan) {
 }
 
 ScoredReplicas scored(const Plan& plan) {
-    return {words_of_shape(plan), plan.prediction.objective_ns, tokens_per_second(plan)};
+    return {words_of_shape(plan), plan.prediction.objective_ns, tokens_per_second(plan),
+            plan.prediction.serving.ttft_ns};
 }
 
 }  // namespace
