@@ -29,6 +29,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/base/folder.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/own_folder.h"
 #include "runtime/base/path_state.h"
 
 namespace cleave::codegen {
@@ -40,17 +41,8 @@ constexpr std::string_view kMagic = "CLEAVEO3";
 constexpr size_t kDigestSize = 32;
 constexpr std::string_view kSuffix = ".o";
 constexpr const char* kLimitFile = "limit";
-constexpr const char* kNoPlace = "neither XDG_CACHE_HOME nor HOME is set";
 // An entry whose use is younger than this is not told to be used again: reading stays reading.
 constexpr auto kUseGrain = std::chrono::hours(1);
-
-fs::path default_folder() {
-    if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
-        return fs::path(cache) / "cleave" / "kernels";
-    if (const char* home = std::getenv("HOME"); home && *home)
-        return fs::path(home) / ".cache" / "cleave" / "kernels";
-    return {};
-}
 
 void put(std::string& text, int64_t number) {
     for (int i = 0; i < 8; ++i) text += static_cast<char>(static_cast<uint64_t>(number) >> (8 * i));
@@ -140,25 +132,6 @@ Entry split_entry(std::string_view text) {
     return {text.substr(0, text.size() - length), text.substr(text.size() - length)};
 }
 
-// Folders that are made are the user's alone, whatever the umask.
-void make_folders(const fs::path& folder) {
-    fs::path made;
-    for (const fs::path& part : folder) {
-        made /= part;
-        ::mkdir(made.c_str(), 0700);
-    }
-}
-
-bool is_own(const struct stat& status) {
-    return (status.st_uid == ::geteuid() || status.st_uid == 0) &&
-           (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-// Of one that is not.
-const char* whose(const struct stat& status) {
-    return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "writable by others" : "another user's";
-}
-
 // A kernel's object has at most some megabytes.
 constexpr off_t kMostBytes = off_t{1} << 30;
 
@@ -181,70 +154,6 @@ std::string read_own(int folder, const std::string& name, std::error_code& error
     auto bytes = read_bytes(file, static_cast<size_t>(status.st_size));
     if (!bytes) error = last_error();
     return std::move(bytes).value_or("");
-}
-
-// Whether a user namespace leaves out owners, which it then shows as 65534: root, mostly.
-bool hides_owners() {
-    std::ifstream map("/proc/self/uid_map");
-    uint64_t first = 0, as = 0, count = 0;
-    return (map >> first >> as >> count) && (first != 0 || as != 0 || count < UINT32_MAX);
-}
-
-// Why a folder above `path` cannot be trusted: its owner or writers could put another folder in the
-// place of what lies below it, or nobody knows whether they could; empty where none is so. A user
-// namespace shows owners that it does not map (root, mostly) as 65534.
-std::string why_loose_above(const fs::path& path) {
-    constexpr uid_t kUnmapped = 65534;
-    for (fs::path at = path; at.has_relative_path();) {
-        at = at.parent_path();
-        struct stat status{};
-        if (::stat(at.c_str(), &status) != 0) {
-            if (errno == ENOENT || errno == ENOTDIR) continue;
-            return fmt::format("{}: {}", at.string(), std::strerror(errno));
-        }
-        if (is_own(status)) continue;
-        // In a sticky folder others may rename what is their own, and its owner everything.
-        const bool is_trusted = status.st_uid == 0 || status.st_uid == ::geteuid() ||
-                                (status.st_uid == kUnmapped && hides_owners());
-        if ((status.st_mode & S_ISVTX) != 0 && is_trusted) continue;
-        const bool unmapped = status.st_uid == kUnmapped && at != path.parent_path() &&
-                              (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-        if (!unmapped)
-            return fmt::format(
-                "{} is {}: others could put another folder in the place of what is below it, {} "
-                "too; chmod go-w it, or name another folder by XDG_CACHE_HOME",
-                at.string(), whose(status), path.string());
-    }
-    return {};
-}
-
-// As it is written, and past links.
-std::string why_loose(const fs::path& folder) {
-    std::error_code error;
-    const fs::path written = fs::absolute(folder, error).lexically_normal();
-    fs::path real;
-    if (!error) real = fs::weakly_canonical(folder, error);
-    if (error) return fmt::format("{}: {}", folder.string(), error.message());
-    std::string why = why_loose_above(written);
-    return why.empty() ? why_loose_above(real) : why;
-}
-
-// The folder, opened, where it is the user's own; nothing otherwise, with the reason in `why`.
-Descriptor open_own(const fs::path& folder, std::string& why) {
-    Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    struct stat status{};
-    const int failed = opened && ::fstat(opened.get(), &status) == 0 ? 0 : errno;
-    why = why_loose(folder);
-    if (!why.empty()) return {};
-    if (failed != 0)
-        why = fmt::format("{}: {}", folder.string(), std::strerror(failed));
-    else if (!is_own(status))
-        why = fmt::format(
-            "{} is {}: others could plant code there; {}name another folder by "
-            "XDG_CACHE_HOME",
-            folder.string(), whose(status),
-            status.st_uid == ::geteuid() ? "chmod go-w it, or " : "");
-    return why.empty() ? std::move(opened) : Descriptor();
 }
 
 using SystemTime = std::chrono::system_clock::time_point;
@@ -308,26 +217,17 @@ std::error_code shrink(CacheContents& all, int folder, int64_t most) {
     return error;
 }
 
-// Removes what has a file's name and is no file (a pipe would wait for a reader, a device take it),
-// or another's, whose mode a new one would have.
-void clear_the_way(int folder, const std::string& name) {
-    struct stat status{};
-    if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-        (!S_ISREG(status.st_mode) || !is_own(status)))
-        ::unlinkat(folder, name.c_str(), S_ISDIR(status.st_mode) ? AT_REMOVEDIR : 0);
-}
-
 std::atomic<int> not_stored{0};  // errno of the last entry that was not
 
 fs::path folder_of(const std::string& given) {
-    return given.empty() ? default_folder() : fs::path(given);
+    return given.empty() ? cache_folder("kernels") : fs::path(given);
 }
 
 }  // namespace
 
 ObjectCache::ObjectCache(const std::string& folder) : folder_(folder_of(folder)) {
     if (folder_.empty()) return;
-    make_folders(folder_);
+    make_own_folders(folder_);
     std::string ignored;
     opened_ = open_own(folder_, ignored);
 }
@@ -403,7 +303,7 @@ Descriptor open_cache(const fs::path& path) {
 template <class Use>
 CacheContents with_contents(const std::string& folder, const Use& use) {
     const fs::path path = folder_of(folder);
-    if (path.empty()) refuse_cache(kNoPlace);
+    if (path.empty()) refuse_cache(kNoCachePlace);
     if (!is_there(path)) return {path, kDefaultCacheLimit, {}};
     const Descriptor opened = open_cache(path);
     std::error_code error;
@@ -440,7 +340,7 @@ CacheContents clear_cache(const std::string& folder) {
 
 CacheContents limit_cache(int64_t bytes, const std::string& folder) {
     const fs::path path = folder_of(folder);
-    if (!path.empty()) make_folders(path);
+    if (!path.empty()) make_own_folders(path);
     return with_contents(folder, [&](CacheContents& all, int opened) {
         clear_the_way(opened, kLimitFile);
         AtomicFile file(kLimitFile, 0600, opened);
@@ -453,7 +353,7 @@ CacheContents limit_cache(int64_t bytes, const std::string& folder) {
 
 std::string why_not_cached(const std::string& folder) {
     const fs::path path = folder_of(folder);
-    if (path.empty()) return kNoPlace;
+    if (path.empty()) return kNoCachePlace;
     std::error_code unknown;
     if (!fs::exists(path, unknown) && !unknown) return "";
     std::string why;

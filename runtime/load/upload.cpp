@@ -17,6 +17,7 @@
 #include "runtime/base/threads.h"
 #include "runtime/device/async_device.h"
 #include "runtime/device/bounded_waits.h"
+#include "runtime/load/packed_copy.h"
 #include "runtime/load/read_ahead.h"
 
 namespace cleave::runtime {
@@ -53,15 +54,20 @@ class Uploads {
 public:
     Uploads(const Plan& plan, std::span<const std::unique_ptr<Device>> devices,
             const UploadOptions& options)
-        : options_(options), reader_(std::make_shared<const WeightReader>(plan.graph)) {
+        : options_(options), held_(std::make_shared<Held>(plan)) {
+        if (options.keep_packed) held_->packed.emplace(plan, devices, held_->reader);
         for (const WeightShard& shard : plan.weights)
-            if (devices[shard.device.index()]) total_ += shard_bytes(plan, shard);
+            if (devices[shard.device.index()]) {
+                const auto kept = packed() ? packed()->find(shard) : std::span<const std::byte>();
+                total_ += kept.empty() ? moved_bytes(plan, shard) : std::ssize(kept);
+            }
     }
 
     static int64_t columns(const Plan& plan, const WeightShard& shard) {
         return plan.graph.weight(shard.weight).shape.size() < 2 ? 1 : shard.columns.size();
     }
-    static int64_t shard_bytes(const Plan& plan, const WeightShard& shard) {
+    // Without the room between the parts of a quantised one.
+    static int64_t moved_bytes(const Plan& plan, const WeightShard& shard) {
         const Weight& weight = plan.graph.weight(shard.weight);
         if (stays_quantized(weight, shard.dtype)) {
             const auto format = importer::quantized_format(weight);
@@ -71,8 +77,15 @@ public:
         return dtype_bytes(shard.dtype, shard.rows.size() * columns(plan, shard));
     }
 
-    const WeightReader& reader() const { return *reader_; }
-    std::shared_ptr<const WeightReader> shared_reader() const { return reader_; }
+    const WeightReader& reader() const { return held_->reader; }
+    PackedCopy* packed() const { return held_->packed ? &*held_->packed : nullptr; }
+    // What a shard is read from.
+    std::span<const std::byte> source(const WeightShard& shard) const {
+        const auto kept = packed() ? packed()->find(shard) : std::span<const std::byte>();
+        return kept.empty() ? reader().stored_bytes(shard.weight, shard.rows) : kept;
+    }
+    // Of what is used in place.
+    std::shared_ptr<const void> owner() const { return held_; }
 
     void throw_if_failed() const {
         if (failed_.load(std::memory_order_relaxed)) throw Cancelled();
@@ -98,8 +111,13 @@ public:
     }
 
 private:
+    struct Held {
+        explicit Held(const Plan& plan) : reader(plan.graph) {}
+        WeightReader reader;
+        std::optional<PackedCopy> packed;
+    };
     const UploadOptions& options_;
-    std::shared_ptr<const WeightReader> reader_;
+    std::shared_ptr<Held> held_;
     std::mutex mutex_;
     int64_t done_ = 0, total_ = 0;
     std::atomic<int64_t> moved_{0};  // as done_, for who waits
@@ -122,8 +140,7 @@ public:
         for (const WeightShard& shard : plan.weights)
             if (shard.device == id && shard.buffer.valid()) shards_.push_back(&shard);
         std::vector<ReadAhead::Span> spans;
-        for (const WeightShard* shard : shards_)
-            spans.push_back(uploads.reader().stored_bytes(shard->weight, shard->rows));
+        for (const WeightShard* shard : shards_) spans.push_back(uploads.source(*shard));
         ahead_.emplace(std::move(spans));
     }
 
@@ -131,7 +148,17 @@ public:
         for (shard_ = 0; shard_ < shards_.size(); ++shard_) {
             const WeightShard& shard = *shards_[shard_];
             if (shard.rows.empty() || Uploads::columns(plan_, shard) == 0) continue;
-            if (use_in_place(shard)) continue;
+            const std::span<const std::byte> stored = in_place(uploads_.reader(), device_, shard);
+            if (!stored.empty()) {
+                use_in_place(shard, stored);
+                continue;
+            }
+            PackedCopy* packed = uploads_.packed();
+            const auto kept = packed ? packed->find(shard) : std::span<const std::byte>();
+            if (!kept.empty()) {
+                use_kept(shard, kept);
+                continue;
+            }
             if (stays_quantized(weight(shard), shard.dtype))
                 send_quantized(shard);
             else
@@ -170,11 +197,7 @@ private:
     }
 
     // All of it is brought in: the first pass does not wait for pages one by one.
-    bool use_in_place(const WeightShard& shard) {
-        if (device_.info().kind != DeviceKind::kHost) return false;
-        const std::span<const std::byte> stored =
-            uploads_.reader().stored_as_read(shard.weight, shard.rows, shard.columns, shard.dtype);
-        if (stored.empty()) return false;
+    void use_in_place(const WeightShard& shard, std::span<const std::byte> stored) {
         constexpr size_t kPiece = size_t{64} << 20;
         constexpr int64_t kGrain = int64_t{1} << 20;
         for (size_t at = 0; at < stored.size(); at += kPiece) {
@@ -190,12 +213,30 @@ private:
             uploads_.advance(static_cast<int64_t>(piece.size()));
         }
         arenas_.place(shard.buffer, stored.data());
-        return true;
+    }
+
+    // On the host where it is mapped; other devices and NUMA nodes get it as it is.
+    void use_kept(const WeightShard& shard, std::span<const std::byte> kept) {
+        if (device_.info().kind == DeviceKind::kHost && !device_.info().is_numa_node())
+            return use_in_place(shard, kept);
+        const auto most = static_cast<size_t>(chunks_.bytes());
+        for (size_t at = 0; at < kept.size(); at += most) {
+            const auto part = kept.subspan(at, std::min(most, kept.size() - at));
+            const auto chunk = chunks_.take(static_cast<int64_t>(part.size()));
+            std::ranges::copy(part, chunk.begin());
+            device_.upload(arenas_.address(shard.buffer) + at, chunk);
+            uploads_.advance(static_cast<int64_t>(part.size()));
+        }
+    }
+
+    void send(const WeightShard& shard, int64_t offset, std::span<const std::byte> bytes) {
+        if (bytes.empty()) return;
+        device_.upload(arenas_.address(shard.buffer) + static_cast<DeviceAddress>(offset), bytes);
+        if (uploads_.packed()) uploads_.packed()->write(shard, offset, bytes);
     }
 
     void send_dense(const WeightShard& shard) {
         const int64_t row_bytes = dtype_bytes(shard.dtype, Uploads::columns(plan_, shard));
-        const DeviceAddress destination = arenas_.address(shard.buffer);
         const int64_t rows_per_chunk = std::max<int64_t>(1, chunks_.bytes() / row_bytes);
         for (int64_t row = shard.rows.begin; row < shard.rows.end; row += rows_per_chunk) {
             const Range rows{row, std::min(shard.rows.end, row + rows_per_chunk)};
@@ -204,9 +245,7 @@ private:
                 uploads_.reader().read(shard.weight, {row + begin, row + end}, shard.columns,
                                        shard.dtype, rows_of(chunk, begin, end, row_bytes));
             });
-            device_.upload(
-                destination + static_cast<DeviceAddress>((row - shard.rows.begin) * row_bytes),
-                chunk);
+            send(shard, (row - shard.rows.begin) * row_bytes, chunk);
             uploads_.advance(static_cast<int64_t>(chunk.size()));
         }
     }
@@ -217,7 +256,6 @@ private:
         const auto l = quantized_layout(format, shard.rows.size(), shard.columns.size());
         CLEAVE_CHECK(l.bytes <= plan_.buffer(shard.buffer).size)
             << weight(shard).name << " takes " << l.bytes << " bytes";
-        const DeviceAddress destination = arenas_.address(shard.buffer);
         const int64_t row_bytes = l.row_bytes + l.scale_row_bytes + l.zero_row_bytes;
         const int64_t rows_per_chunk = std::max<int64_t>(1, chunks_.bytes() / row_bytes);
         for (int64_t row = 0; row < shard.rows.size(); row += rows_per_chunk) {
@@ -238,13 +276,9 @@ private:
                      rows_of(parts.scales, begin, end, l.scale_row_bytes),
                      rows_of(parts.zero_points, begin, end, l.zero_row_bytes)});
             });
-            const auto send = [&](std::span<const std::byte> bytes, int64_t offset) {
-                if (!bytes.empty())
-                    device_.upload(destination + static_cast<DeviceAddress>(offset), bytes);
-            };
-            send(parts.codes, row * l.row_bytes);
-            send(parts.scales, l.scales_offset + row * l.scale_row_bytes);
-            send(parts.zero_points, l.zeros_offset + row * l.zero_row_bytes);
+            send(shard, row * l.row_bytes, parts.codes);
+            send(shard, l.scales_offset + row * l.scale_row_bytes, parts.scales);
+            send(shard, l.zeros_offset + row * l.zero_row_bytes, parts.zero_points);
             uploads_.advance(static_cast<int64_t>(all.size()));
         }
     }
@@ -350,7 +384,7 @@ int64_t upload_weights(const Plan& plan, Arenas& arenas,
                        std::span<const std::unique_ptr<Device>> devices,
                        const UploadOptions& options) {
     Uploads uploads(plan, devices, options);
-    arenas.keep(uploads.shared_reader());
+    arenas.keep(uploads.owner());
     std::vector<std::vector<float>> rope_tables = make_rope_tables(plan, uploads.reader());
     // More than a few would only wait for memory.
     const int cores = options.threads > 0 ? options.threads : available_cores();
@@ -374,6 +408,8 @@ int64_t upload_weights(const Plan& plan, Arenas& arenas,
     }
     threads.join();
     uploads.rethrow();
+    const std::string line = uploads.packed() ? uploads.packed()->commit() : "";
+    if (!line.empty() && options.note) options.note(line);
     return uploads.moved();
 }
 

@@ -22,6 +22,10 @@ struct UploadOptions {
     const CancelToken* cancel = nullptr;
     int watchdog_seconds = 60;  // for which no device may do nothing
     int threads = 0;            // that cut and convert, for all devices together; 0: one per core
+    // Weights that are not used in place come from a copy in the cache, which is made where there
+    // is none (load/packed_copy.h).
+    bool keep_packed = false;
+    std::function<void(const std::string& line)> note;  // what was kept or not, for the user
 };
 
 // UserError naming the first weight without data. Called before anything is allocated.

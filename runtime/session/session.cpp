@@ -125,7 +125,8 @@ struct Session::Impl {
         const auto before = std::chrono::steady_clock::now();
         loading.bytes = upload_weights(
             plan, *arenas, devices,
-            {options.upload_progress, options.cancel, options.watchdog_seconds, options.threads});
+            {options.upload_progress, options.cancel, options.watchdog_seconds, options.threads,
+             options.keep_packed, options.note});
         loading.seconds =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
     }

@@ -40,6 +40,8 @@ struct SessionOptions {
         60;  // a transfer or collective that a member never reaches: error naming the step
     int settle_seconds = 10;  // that a GPU given up may take to end; at most the watchdog's
     std::function<void(int64_t bytes_done, int64_t bytes_total)> upload_progress;
+    bool keep_packed = false;  // UploadOptions; what was kept or not goes to `note`
+    std::function<void(const std::string& line)> note;
     const CancelToken* cancel = nullptr;
     // The process's, where other sessions use its cards, too. Null: the session opens its own.
     Drivers* drivers = nullptr;

@@ -210,8 +210,11 @@ void check_every_command(const Words& all, const Words& with_llvm, int64_t most,
     check_failures(with_two({"export", model, "--format", "onnx", "-o", "out:annotated"}), all,
                    most);
     const Words run = with_two({"run", model, "--prompt", "Once upon", "--max-new-tokens", "4"});
+    Words keeps = run;
+    keeps.insert(keeps.end(), {"--dtype", "int8", "--keep-packed"});
     check_failures(run, with_llvm, most);
-    check_failures(run, with_llvm, most_cold, true);
+    check_failures(keeps, with_llvm, most);
+    check_failures(keeps, with_llvm, most_cold, true);
     const auto with_file = [&](const char* flag, const std::string& file) {
         Words words = run;
         words.insert(words.end(), {flag, "out:" + file});
@@ -221,10 +224,11 @@ void check_every_command(const Words& all, const Words& with_llvm, int64_t most,
     check_failures(with_file("--dump-logits", "logits"), all, most);
 }
 
-// Upkeep of the kernels that a run left is done, or is an error, and damages none.
+// Upkeep of the kernels and packed weights that a run left is done, or is an error, and damages
+// none.
 void check_upkeep(const Words& words, const Words& kinds, int64_t most) {
     Command command({"run", bundled_model().string(), "--prompt", "Once", "--max-new-tokens", "2",
-                     "--devices", "host[0]"});
+                     "--devices", "host[0]", "--dtype", "int8", "--keep-packed"});
     REQUIRE(command.run("").result.exit_code == 0);
     const Files kernels = files_in(command.cache());
     command.keep_kernels();

@@ -262,6 +262,14 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
         ->group(kForExperts);
 }
 
+void add_keep_packed(CLI::App& app, RunFlags& flags) {
+    app.add_flag("--keep-packed", flags.keep_packed,
+                 "keep the weights as devices hold them in the cache, and begin with them the next "
+                 "time: worth it where --dtype rounds them at each start (cleave cache lists and "
+                 "removes them)")
+        ->group(kPlanGroup);
+}
+
 DType dtype_flag(const std::string& flag, const std::string& value) {
     if (std::optional<DType> dtype = parse_dtype(value)) return *dtype;
     std::vector<std::string> names;

@@ -70,6 +70,7 @@ struct RunFlags {
     bool reproducible = false;
     std::string nvrtc;
     std::optional<uint64_t> simt_seed;  // of commands that run kernels
+    bool keep_packed = false;           // of commands that load weights
 };
 
 void add_model_flags(CLI::App& app, ModelFlags& flags, bool required = true);
@@ -77,6 +78,7 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags);
 // Options for what joins sim: devices, in that group of the command's help.
 void add_wiring(CLI::App& app, planner::Wiring& wiring, const std::string& group);
 void add_run_flags(CLI::App& app, RunFlags& flags);
+void add_keep_packed(CLI::App& app, RunFlags& flags);
 
 // UserError naming the flag for a value that is no dtype.
 DType dtype_flag(const std::string& flag, const std::string& value);

@@ -277,6 +277,8 @@ runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& d
     options.compile.nvrtc = run.nvrtc;
     options.simt_seed = run.simt_seed;
     options.compile.cancel = options.cancel = &cancel_token();
+    options.keep_packed = run.keep_packed;
+    options.note = [](const std::string& line) { say("{}\n", line); };
     return options;
 }
 

@@ -13,6 +13,7 @@
 
 #include "codegen/compile/object_cache.h"
 #include "planner/plan/text_table.h"
+#include "runtime/load/packed_copy.h"
 #include "tools/cli/options.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -36,7 +37,8 @@ std::string utc(std::chrono::system_clock::time_point time) {
                        fmt::gmtime(std::chrono::system_clock::to_time_t(time)));
 }
 
-void show_json(const codegen::CacheContents& all, int64_t freed) {
+void show_json(const codegen::CacheContents& all, const runtime::PackedEntries& packed,
+               int64_t freed) {
     Json document{{"folder", all.folder.string()},
                   {"limit_bytes", all.limit},
                   {"bytes", all.bytes()},
@@ -48,6 +50,11 @@ void show_json(const codegen::CacheContents& all, int64_t freed) {
                                        {"compiler", entry.compiler},
                                        {"bytes", entry.bytes},
                                        {"last_used", utc(entry.used)}});
+    document["packed"] = {
+        {"folder", packed.folder.string()}, {"bytes", packed.bytes()}, {"entries", Json::array()}};
+    for (const runtime::PackedEntry& entry : packed.entries)
+        document["packed"]["entries"].push_back(
+            {{"file", entry.file}, {"bytes", entry.bytes}, {"last_used", utc(entry.used)}});
     show("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -60,20 +67,43 @@ void show_entries(const codegen::CacheContents& all) {
     show_text(table.text(terminal_width()));
 }
 
+std::string copies(size_t count) {
+    return count == 1 ? "1 copy of weights" : fmt::format("{} copies of weights", count);
+}
+
+void show_packed(const runtime::PackedEntries& packed) {
+    if (packed.entries.empty()) return;
+    planner::TextTable table("<><", "");
+    table.row({"last used", "size", "packed weights"});
+    for (const runtime::PackedEntry& entry : packed.entries)
+        table.row({utc(entry.used), format_bytes(entry.bytes), entry.file});
+    show_text(table.text(terminal_width()));
+}
+
 void run_cache(const CacheArguments& flags) {
     const codegen::CacheContents before = codegen::cache_contents();
+    const runtime::PackedEntries packed_before = runtime::packed_entries();
     codegen::CacheContents all = before;
+    runtime::PackedEntries packed = packed_before;
     if (flags.clear) all = codegen::clear_cache();
+    if (flags.clear) packed = runtime::clear_packed();
     if (flags.limit) all = codegen::limit_cache(*flags.limit);
-    const int64_t freed = before.bytes() - all.bytes();
+    const int64_t freed = before.bytes() - all.bytes() + packed_before.bytes() - packed.bytes();
     if (flags.json || flags.list) codegen::read_names(all);
-    if (flags.json) return show_json(all, freed);
+    if (flags.json) return show_json(all, packed, freed);
     if (flags.list) show_entries(all);
-    if (flags.clear || flags.limit)
-        show("{} removed, {} freed\n", kernels(before.entries.size() - all.entries.size()),
-             format_bytes(freed));
+    if (flags.list) show_packed(packed);
+    if (flags.clear || flags.limit) {
+        std::string removed = kernels(before.entries.size() - all.entries.size());
+        if (packed.entries.size() < packed_before.entries.size())
+            removed += " and " + copies(packed_before.entries.size() - packed.entries.size());
+        show("{} removed, {} freed\n", removed, format_bytes(freed));
+    }
     show("{}: {}, {} of at most {}\n", all.folder.string(), kernels(all.entries.size()),
          format_bytes(all.bytes()), format_bytes(all.limit));
+    if (!packed.entries.empty())
+        show("{}: {}, {}, under no limit\n", packed.folder.string(), copies(packed.entries.size()),
+             format_bytes(packed.bytes()));
 }
 
 // "2GiB" or "500MB", as their number of bytes.
@@ -101,12 +131,14 @@ CLI::Validator size_in_bytes() {
 
 void add_cache(CLI::App& app) {
     auto flags = std::make_shared<CacheArguments>();
-    CLI::App* command = app.add_subcommand("cache", "the compiled kernels kept on disk");
+    CLI::App* command =
+        app.add_subcommand("cache", "compiled kernels and packed weights kept on disk");
     command->add_flag("--list", flags->list, "each one, used longest ago first");
     auto* clear = command->add_flag("--clear", flags->clear, "remove all");
     command
         ->add_option("--limit", flags->limit,
-                     "bytes of all together, from now on: 500MB, 4GiB; those used longest ago go")
+                     "bytes of all kernels together, from now on: 500MB, 4GiB; those used longest "
+                     "ago go")
         ->transform(size_in_bytes())
         ->check(whole_number(0, std::numeric_limits<int64_t>::max()))
         ->excludes(clear);

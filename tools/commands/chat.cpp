@@ -214,6 +214,7 @@ void add_chat(CLI::App& app, runtime::Drivers& drivers) {
         ->group(kTextGroup);
     add_plan_flags(*command, flags->plan);
     add_run_flags(*command, flags->run);
+    add_keep_packed(*command, flags->run);
     command->footer("Example: cleave chat models/bundled --devices host");
     command->callback([flags] {
         draw_seed(flags->sampling);

@@ -181,6 +181,7 @@ void add_run(CLI::App& app, runtime::Drivers& drivers) {
     add_result_flags(*command, *flags);
     add_plan_flags(*command, flags->plan);
     add_run_flags(*command, flags->run);
+    add_keep_packed(*command, flags->run);
     command->footer(
         "Example: cleave run models/bundled --devices 'host[0-3]' --tp 2 --pp 2 --prompt \"Once "
         "upon a time\"\n"

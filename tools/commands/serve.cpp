@@ -264,6 +264,7 @@ void add_serve(CLI::App& app, runtime::Drivers& drivers) {
         ->group(kForExperts);
     add_plan_flags(*command, flags->plan);
     add_run_flags(*command, flags->run);
+    add_keep_packed(*command, flags->run);
     command->footer("Example: cleave serve models/bundled --devices host --port 8080");
     command->callback([flags] { run_serve(*flags); });
 }

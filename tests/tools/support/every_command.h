@@ -47,6 +47,7 @@ inline std::vector<EverydayCommand> every_command(const std::filesystem::path& f
         {"what-if", of_plan + "--batch 2"},
         {"limits", of_plan},
         {"run", of_model + two + once, kCompiles},
+        {"run", of_model + "--dtype int8 --keep-packed" + once, kCompiles},
         {"run", of_model + "--input-ids 1,2,3 --max-new-tokens 4", kCompiles},
         {"run", of_model + once + "--json", kVaries | kCompiles},
         {"serve", of_model + "--devices host --context 256 --port 0", kCompiles},

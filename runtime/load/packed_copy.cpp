@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/load/packed_copy.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "runtime/base/errors.h"
+#include "runtime/base/folder.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/own_folder.h"
+#include "runtime/base/path_state.h"
+#include "runtime/base/rounding.h"
+
+namespace cleave::runtime {
+
+using namespace planner;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kMagic = "CLEAVEP1", kSuffix = ".packed";
+constexpr int64_t kPage = 4096;
+constexpr int64_t kAlignment = 256;  // of a buffer in an arena
+
+std::error_code last_error() { return {errno, std::generic_category()}; }
+
+void add(Digest& digest, const importer::DataRef& data) {
+    digest.add(data.file.valid() ? static_cast<int64_t>(data.file.index()) : -1)
+        .add(static_cast<int64_t>(data.offset))
+        .add(static_cast<int64_t>(data.length));
+}
+
+// All that says which bytes of the model's files a weight is, and what becomes of them.
+void add(Digest& digest, const importer::Weight& w, const importer::WeightReader& reader) {
+    digest.add(w.name).add(static_cast<int64_t>(w.shape.size()));
+    for (int64_t n : w.shape) digest.add(n);
+    for (int64_t n : w.source_shape) digest.add(n);
+    add(digest, w.data);
+    if (w.data.blob.valid()) digest.add(reader.bytes(w.data));
+    const importer::Quantization& q = w.quantization;
+    for (const importer::DataRef& part : {q.scales, q.zero_points}) {
+        add(digest, part);
+        if (part.blob.valid()) digest.add(reader.bytes(part));
+    }
+    for (const int64_t n :
+         {static_cast<int64_t>(w.dtype), static_cast<int64_t>(w.packing), int64_t{w.transposed},
+          w.rows.begin, w.rows.end, w.columns.begin, w.columns.end, q.block, int64_t{q.axis},
+          static_cast<int64_t>(q.scale_dtype), int64_t{q.scales_transposed}, q.scale_count,
+          static_cast<int64_t>(q.zero_point_dtype), int64_t{q.zero_points_in_words},
+          int64_t{q.zero_offset}, q.scale_rows, int64_t{q.dynamic_activations},
+          q.rounded_from ? static_cast<int64_t>(*q.rounded_from) : -1,
+          w.gguf ? static_cast<int64_t>(*w.gguf) : -1})
+        digest.add(n);
+}
+
+std::string times_of(const struct stat& s) {
+    return fmt::format("{} {}.{:09} {}.{:09}", s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec,
+                       s.st_ctim.tv_sec, s.st_ctim.tv_nsec);
+}
+
+// Of the program that packs: another one may round otherwise.
+std::string this_program() {
+    struct stat status{};
+    return ::stat("/proc/self/exe", &status) == 0 ? times_of(status) : "unknown";
+}
+
+// The model's folder and name as parts of a file's name.
+std::string plain_name(const importer::Graph& graph) {
+    std::string out;
+    for (const std::string& name :
+         {fs::path(graph.path).parent_path().filename().string(), graph.name}) {
+        for (const char c : name.substr(0, 64)) {
+            const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) || c == '-' ||
+                                  c == '_' || (c == '.' && !out.empty());
+            out += is_plain ? c : '_';
+        }
+        if (!name.empty()) out += '.';
+    }
+    return out;
+}
+
+// The header: the magic, the text's size and the text.
+std::string header(const std::string& text) {
+    const auto size = static_cast<int64_t>(text.size());
+    std::string out(kMagic);
+    out.append(reinterpret_cast<const char*>(&size), sizeof size);
+    return out + text;
+}
+
+std::chrono::system_clock::time_point used_at(const struct stat& status) {
+    using Clock = std::chrono::system_clock;
+    return Clock::time_point(std::chrono::duration_cast<Clock::duration>(
+        std::chrono::seconds(status.st_mtim.tv_sec) +
+        std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
+}
+
+}  // namespace
+
+int64_t shard_bytes(const Plan& plan, const WeightShard& shard) {
+    const importer::Weight& weight = plan.graph.weight(shard.weight);
+    const int64_t columns = weight.shape.size() < 2 ? 1 : shard.columns.size();
+    if (!importer::stays_quantized(weight, shard.dtype))
+        return dtype_bytes(shard.dtype, shard.rows.size() * columns);
+    return importer::quantized_layout(importer::quantized_format(weight), shard.rows.size(),
+                                      shard.columns.size())
+        .bytes;
+}
+
+std::span<const std::byte> in_place(const importer::WeightReader& reader, const Device& device,
+                                    const WeightShard& shard) {
+    if (device.info().kind != DeviceKind::kHost || device.info().is_numa_node()) return {};
+    return reader.stored_as_read(shard.weight, shard.rows, shard.columns, shard.dtype);
+}
+
+PackedCopy::PackedCopy(const Plan& plan, std::span<const std::unique_ptr<Device>> devices,
+                       const importer::WeightReader& reader)
+    : plan_(plan), folder_(cache_folder("packed")), offsets_(plan.weights.size(), -1) {
+    int64_t end = 0;
+    for (size_t s = 0; s < plan.weights.size(); ++s) {
+        const WeightShard& shard = plan.weights[s];
+        const auto& device = devices[shard.device.index()];
+        const int64_t bytes = shard.buffer.valid() ? shard_bytes(plan, shard) : 0;
+        if (!device || bytes == 0 || !in_place(reader, *device, shard).empty()) continue;
+        offsets_[s] = end;
+        end = round_up(end + bytes, kAlignment);
+    }
+    if (end == 0) return;
+    text_ = text_of(reader);
+    const int64_t first = round_up(static_cast<int64_t>(header(text_).size()), kPage);
+    for (int64_t& offset : offsets_)
+        if (offset >= 0) offset += first;
+    bytes_ = first + end + kAlignment;  // who reads whole vectors reads a few bytes further
+    if (folder_.empty()) {
+        why_not_ = kNoCachePlace;
+        return;
+    }
+    make_own_folders(folder_);
+    opened_ = open_own(folder_, why_not_);
+    if (!opened_) return;
+    const std::string start = header(text_);
+    struct stat status{};
+    if (::fstatat(opened_.get(), name_.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(status.st_mode) && is_own(status) && status.st_size == bytes_) {
+        MappedFile kept((folder_ / name_).string());
+        if (static_cast<int64_t>(kept.bytes().size()) == bytes_ &&
+            std::memcmp(kept.bytes().data(), start.data(), start.size()) == 0) {
+            kept_.emplace(std::move(kept));
+            ::utimensat(opened_.get(), name_.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // used now
+            return;
+        }
+    }
+    struct statvfs disk{};
+    if (::fstatvfs(opened_.get(), &disk) == 0 &&
+        static_cast<uint64_t>(bytes_) > uint64_t{disk.f_bavail} * disk.f_frsize) {
+        why_not_ = fmt::format("{} has no room for {} bytes; remove old copies (cleave cache)",
+                               folder_.string(), bytes_);
+        return;
+    }
+    clear_the_way(opened_.get(), name_);
+    made_.emplace(name_, 0600, opened_.get());
+    made_->stream().write(start.data(), static_cast<std::streamsize>(start.size()));
+}
+
+PackedCopy::~PackedCopy() = default;
+
+// Also names the file: by the model's name and what is in it, so that a model that changed takes
+// the place of what it was.
+std::string PackedCopy::text_of(const importer::WeightReader& reader) {
+    Digest content;
+    for (const importer::SourceFile& file : plan_.graph.files) content.add(file.path);
+    for (size_t s = 0; s < plan_.weights.size(); ++s) {
+        if (offsets_[s] < 0) continue;
+        const WeightShard& shard = plan_.weights[s];
+        add(content, plan_.graph.weight(shard.weight), reader);
+        for (const int64_t n : {shard.rows.begin, shard.rows.end, shard.columns.begin,
+                                shard.columns.end, static_cast<int64_t>(shard.dtype), offsets_[s]})
+            content.add(n);
+    }
+    name_ = fmt::format("{}{}{}", plain_name(plan_.graph), content.hex(), kSuffix);
+    std::string text = fmt::format("{}\nprogram {}\n", content.hex(), this_program());
+    for (const importer::SourceFile& file : plan_.graph.files) {
+        struct stat status{};
+        if (file.present && ::stat(file.path.c_str(), &status) != 0)
+            throw UserError("{}: {}", file.path, last_error().message());
+        text += fmt::format("file {} {}\n", file.present ? times_of(status) : "absent", file.path);
+    }
+    return text;
+}
+
+std::span<const std::byte> PackedCopy::find(const WeightShard& shard) const {
+    if (!kept_) return {};
+    const int64_t offset = offsets_[static_cast<size_t>(&shard - plan_.weights.data())];
+    if (offset < 0) return {};
+    return kept_->bytes().subspan(static_cast<size_t>(offset),
+                                  static_cast<size_t>(shard_bytes(plan_, shard)));
+}
+
+void PackedCopy::write(const WeightShard& shard, int64_t offset, std::span<const std::byte> part) {
+    const int64_t first = offsets_[static_cast<size_t>(&shard - plan_.weights.data())];
+    if (!made_ || first < 0) return;
+    const std::lock_guard lock(mutex_);
+    made_->stream().seekp(first + offset);
+    made_->stream().write(reinterpret_cast<const char*>(part.data()),
+                          static_cast<std::streamsize>(part.size()));
+}
+
+std::string PackedCopy::commit() {
+    if (kept_ || bytes_ == 0) return "";
+    if (made_) {
+        made_->stream().seekp(bytes_ - 1);
+        made_->stream().put('\0');
+        const std::error_code error = made_->commit();
+        made_.reset();
+        if (!error)
+            return fmt::format("packed weights, {} bytes, are kept in {}", bytes_,
+                               (folder_ / name_).string());
+        why_not_ = fmt::format("{}: {}", folder_.string(), error.message());
+    }
+    return fmt::format("packed weights are not kept: {}", why_not_);
+}
+
+int64_t PackedEntries::bytes() const {
+    int64_t sum = 0;
+    for (const PackedEntry& entry : entries) sum += entry.bytes;
+    return sum;
+}
+
+namespace {
+
+// Calls use(entries, the opened folder), whose error is of the folder.
+template <class Use>
+PackedEntries with_entries(const Use& use) {
+    PackedEntries all{cache_folder("packed"), {}};
+    if (all.folder.empty()) throw UserError("no packed weights: {}", kNoCachePlace);
+    if (!is_there(all.folder)) return all;
+    std::string why;
+    const Descriptor opened = open_own(all.folder, why);
+    if (!opened) throw UserError("no packed weights: {}", why);
+    std::error_code error;
+    for (const std::string& name : names_in(
+             Descriptor(::openat(opened.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), error)) {
+        struct stat status{};
+        const bool left = name.ends_with(".tmp");  // by a process that was killed, if it is old
+        if (!name.ends_with(kSuffix) && !left) continue;
+        if (::fstatat(opened.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno != ENOENT) error = last_error();
+            continue;
+        }
+        if (left && used_at(status) < std::chrono::system_clock::now() - std::chrono::hours(24))
+            ::unlinkat(opened.get(), name.c_str(), 0);
+        if (!left && S_ISREG(status.st_mode))
+            all.entries.push_back({name, int64_t{status.st_size}, used_at(status)});
+    }
+    std::ranges::sort(all.entries, {},
+                      [](const PackedEntry& e) { return std::tie(e.used, e.file); });
+    if (!error) error = use(all, opened.get());
+    if (error) throw UserError("{}: {}", all.folder.string(), error.message());
+    return all;
+}
+
+}  // namespace
+
+PackedEntries packed_entries() {
+    return with_entries([](const PackedEntries&, int) { return std::error_code(); });
+}
+
+PackedEntries clear_packed() {
+    return with_entries([](PackedEntries& all, int folder) {
+        while (!all.entries.empty()) {
+            if (::unlinkat(folder, all.entries.front().file.c_str(), 0) != 0 && errno != ENOENT)
+                return last_error();
+            all.entries.erase(all.entries.begin());
+        }
+        return std::error_code();
+    });
+}
+
+}  // namespace cleave::runtime
