@@ -123,10 +123,10 @@ struct Session::Impl {
 
     void load(const SessionOptions& options) {
         const auto before = std::chrono::steady_clock::now();
-        loading.bytes = upload_weights(
-            plan, *arenas, devices,
-            {options.upload_progress, options.cancel, options.watchdog_seconds, options.threads,
-             options.keep_packed, options.note});
+        loading.bytes =
+            upload_weights(plan, *arenas, devices,
+                           {options.upload_progress, options.cancel, options.watchdog_seconds,
+                            options.threads, options.keep_packed, options.note});
         loading.seconds =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
     }
