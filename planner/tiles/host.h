@@ -11,7 +11,7 @@
 
 namespace cleave::planner {
 
-// Tokens that a thread makes ready together: as many as its second-level cache holds, in whole
+// Tokens that a thread makes ready together: as many as its part of the caches holds, in whole
 // vectors. `rounding`: the type that products round them to; none: f32.
 int64_t host_tokens(int64_t depth, std::optional<DType> rounding = {});
 

@@ -160,8 +160,8 @@ PackedCopy::PackedCopy(const Plan& plan, std::span<const std::unique_ptr<Device>
     struct statvfs disk{};
     if (::fstatvfs(opened_.get(), &disk) == 0 &&
         static_cast<uint64_t>(bytes_) > uint64_t{disk.f_bavail} * disk.f_frsize) {
-        why_not_ = fmt::format("{} has no room for {} bytes; remove old copies (cleave cache)",
-                               folder_.string(), bytes_);
+        why_not_ =
+            fmt::format("{} has no room for {} bytes; remove old copies", folder_.string(), bytes_);
         return;
     }
     clear_the_way(opened_.get(), name_);

@@ -26,7 +26,6 @@ constexpr Spelling kSpellings[] = {
     {"gpu_compiler", "--gpu-compiler"},
     {"ignore_affinities", "--ignore-affinities"},
     {"input_ids", "--input-ids"},
-    {"keep_packed", "--keep-packed"},
     {"kv_dtype", "--kv-dtype"},
     {"kv_tokens", "--kv-tokens"},
     {"logit_bias", "--logit-bias"},
