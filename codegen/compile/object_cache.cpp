@@ -27,10 +27,10 @@
 #include "codegen/compile/gpu_objects.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/folder.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/own_folder.h"
 #include "runtime/base/path_state.h"
+#include "runtime/base/reason.h"
 
 namespace cleave::codegen {
 
@@ -135,8 +135,6 @@ Entry split_entry(std::string_view text) {
 // A kernel's object has at most some megabytes.
 constexpr off_t kMostBytes = off_t{1} << 30;
 
-std::error_code last_error() { return {errno, std::generic_category()}; }
-
 // All of a regular file of the user's own; empty for what is absent, closed to us or something
 // else. `error`: why one that is there could not be read.
 std::string read_own(int folder, const std::string& name, std::error_code& error) {
@@ -156,14 +154,6 @@ std::string read_own(int folder, const std::string& name, std::error_code& error
     return std::move(bytes).value_or("");
 }
 
-using SystemTime = std::chrono::system_clock::time_point;
-
-SystemTime used_at(const struct stat& status) {
-    return SystemTime(std::chrono::duration_cast<SystemTime::duration>(
-        std::chrono::seconds(status.st_mtim.tv_sec) +
-        std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
-}
-
 std::string entry_file(const std::string& key) { return key + std::string(kSuffix); }
 
 // The limit that the folder keeps; a damaged one counts as none.
@@ -175,28 +165,13 @@ int64_t limit_of(int folder, std::error_code& error) {
     return whole && limit >= 0 ? limit : kDefaultCacheLimit;
 }
 
-// All entries of an opened folder, used longest ago first. Temporaries of processes that were
-// killed go: one that is written now is younger than a day. `error`: why not all is known.
+// All entries of an opened folder, used longest ago first. `error`: why not all is known.
 CacheContents look_through(const fs::path& path, int folder, std::error_code& error) {
     CacheContents all{path, limit_of(folder, error), {}};
     if (error) return all;
-    const SystemTime yesterday = std::chrono::system_clock::now() - std::chrono::hours(24);
-    for (const std::string& name :
-         names_in(Descriptor(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), error)) {
-        struct stat status{};
-        if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-            if (errno != ENOENT) error = last_error();
-            continue;
-        }
-        if (name.ends_with(".tmp") && used_at(status) < yesterday)
-            ::unlinkat(folder, name.c_str(), 0);
-        if (name.ends_with(kSuffix) && S_ISREG(status.st_mode))
-            all.entries.push_back({name.substr(0, name.size() - kSuffix.size()), "", "",
-                                   int64_t{status.st_size}, used_at(status)});
-    }
-    std::sort(all.entries.begin(), all.entries.end(), [](const CacheEntry& a, const CacheEntry& b) {
-        return std::tie(a.used, a.key) < std::tie(b.used, b.key);
-    });
+    for (const OwnFile& file : files_of(folder, kSuffix, error))
+        all.entries.push_back({file.name.substr(0, file.name.size() - kSuffix.size()), "", "",
+                               file.bytes, file.used});
     return all;
 }
 
@@ -374,8 +349,7 @@ std::string why_not_kept(const std::string& folder) {
     while (!fs::exists(place, ignored) && place.has_relative_path()) place = place.parent_path();
     if (!fs::is_directory(place, ignored)) return fmt::format("{} is no folder", place.string());
     if (::access(place.c_str(), W_OK | X_OK) != 0)
-        return fmt::format("{}: {}", place.string(),
-                           std::error_code(errno, std::generic_category()).message());
+        return fmt::format("{}: {}", place.string(), last_error().message());
     struct statvfs disk{};
     if (::statvfs(place.c_str(), &disk) == 0 && disk.f_blocks > 0 &&
         uint64_t{disk.f_bavail} * disk.f_frsize < kLeast)

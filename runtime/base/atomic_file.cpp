@@ -14,12 +14,11 @@
 #include <fmt/format.h>
 
 #include "runtime/base/descriptor.h"
+#include "runtime/base/reason.h"
 
 namespace cleave {
 
 namespace {
-
-std::error_code last_error() { return {errno, std::generic_category()}; }
 
 // A device or a pipe is written where it is: a file of its name would take its place. Other things
 // that are no files (block devices, sockets) are not written at all.

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/reason.h"
 
 namespace cleave {
 namespace fs = std::filesystem;
@@ -65,8 +66,7 @@ void FileSet::commit() {
     for (Link& link : links_) {
         if (::link(link.to.c_str(), link.path.c_str()) != 0)
             throw UserError("{}: it cannot be hard-linked from {}: {}; {}", link.path.string(),
-                            link.to.string(),
-                            std::error_code(errno, std::generic_category()).message(), link.fix);
+                            link.to.string(), last_error().message(), link.fix);
         link.is_made = true;
     }
     for (auto& [path, file] : files_)

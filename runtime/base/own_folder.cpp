@@ -4,13 +4,17 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <system_error>
+#include <tuple>
 
 #include <fmt/format.h>
+
+#include "runtime/base/folder.h"
+#include "runtime/base/reason.h"
 
 namespace cleave {
 
@@ -107,6 +111,32 @@ Descriptor open_own(const fs::path& folder, std::string& why) {
             folder.string(), whose(status),
             status.st_uid == ::geteuid() ? "chmod go-w it, or " : "");
     return why.empty() ? std::move(opened) : Descriptor();
+}
+
+std::chrono::system_clock::time_point used_at(const struct stat& status) {
+    using Time = std::chrono::system_clock::time_point;
+    return Time(std::chrono::duration_cast<Time::duration>(
+        std::chrono::seconds(status.st_mtim.tv_sec) +
+        std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
+}
+
+std::vector<OwnFile> files_of(int folder, std::string_view suffix, std::error_code& error) {
+    std::vector<OwnFile> files;
+    const auto yesterday = std::chrono::system_clock::now() - std::chrono::hours(24);
+    for (const std::string& name :
+         names_in(Descriptor(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), error)) {
+        struct stat status{};
+        if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno != ENOENT) error = last_error();
+            continue;
+        }
+        if (name.ends_with(".tmp") && used_at(status) < yesterday)
+            ::unlinkat(folder, name.c_str(), 0);
+        if (name.ends_with(suffix) && S_ISREG(status.st_mode))
+            files.push_back({name, int64_t{status.st_size}, used_at(status)});
+    }
+    std::ranges::sort(files, {}, [](const OwnFile& f) { return std::tie(f.used, f.name); });
+    return files;
 }
 
 void clear_the_way(int folder, const std::string& name) {

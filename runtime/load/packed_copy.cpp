@@ -9,14 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <tuple>
 #include <utility>
 
 #include "runtime/base/errors.h"
-#include "runtime/base/folder.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/own_folder.h"
 #include "runtime/base/path_state.h"
+#include "runtime/base/reason.h"
 #include "runtime/base/rounding.h"
 
 namespace cleave::runtime {
@@ -29,8 +28,6 @@ namespace {
 constexpr std::string_view kMagic = "CLEAVEP1", kSuffix = ".packed";
 constexpr int64_t kPage = 4096;
 constexpr int64_t kAlignment = 256;  // of a buffer in an arena
-
-std::error_code last_error() { return {errno, std::generic_category()}; }
 
 void add(Digest& digest, const importer::DataRef& data) {
     digest.add(data.file.valid() ? static_cast<int64_t>(data.file.index()) : -1)
@@ -87,6 +84,19 @@ std::string plain_name(const importer::Graph& graph) {
     return out;
 }
 
+// What a copy is of: its content, what packed it, and the model's files as they are. UserError
+// where one of them is not there.
+std::string text_of(const importer::Graph& graph, const std::string& content) {
+    std::string text = fmt::format("{}\nprogram {}\n", content, this_program());
+    for (const importer::SourceFile& file : graph.files) {
+        struct stat status{};
+        if (file.present && ::stat(file.path.c_str(), &status) != 0)
+            throw UserError("{}: {}", file.path, last_error().message());
+        text += fmt::format("file {} {}\n", file.present ? times_of(status) : "absent", file.path);
+    }
+    return text;
+}
+
 // The header: the magic, the text's size and the text.
 std::string header(const std::string& text) {
     const auto size = static_cast<int64_t>(text.size());
@@ -95,28 +105,28 @@ std::string header(const std::string& text) {
     return out + text;
 }
 
-std::chrono::system_clock::time_point used_at(const struct stat& status) {
-    using Clock = std::chrono::system_clock;
-    return Clock::time_point(std::chrono::duration_cast<Clock::duration>(
-        std::chrono::seconds(status.st_mtim.tv_sec) +
-        std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
-}
-
 }  // namespace
+
+int64_t shard_columns(const Plan& plan, const WeightShard& shard) {
+    return plan.graph.weight(shard.weight).shape.size() < 2 ? 1 : shard.columns.size();
+}
 
 int64_t shard_bytes(const Plan& plan, const WeightShard& shard) {
     const importer::Weight& weight = plan.graph.weight(shard.weight);
-    const int64_t columns = weight.shape.size() < 2 ? 1 : shard.columns.size();
     if (!importer::stays_quantized(weight, shard.dtype))
-        return dtype_bytes(shard.dtype, shard.rows.size() * columns);
+        return dtype_bytes(shard.dtype, shard.rows.size() * shard_columns(plan, shard));
     return importer::quantized_layout(importer::quantized_format(weight), shard.rows.size(),
                                       shard.columns.size())
         .bytes;
 }
 
+bool reads_mapped(const Device& device) {
+    return device.info().kind == DeviceKind::kHost && !device.info().is_numa_node();
+}
+
 std::span<const std::byte> in_place(const importer::WeightReader& reader, const Device& device,
                                     const WeightShard& shard) {
-    if (device.info().kind != DeviceKind::kHost || device.info().is_numa_node()) return {};
+    if (!reads_mapped(device)) return {};
     return reader.stored_as_read(shard.weight, shard.rows, shard.columns, shard.dtype);
 }
 
@@ -133,8 +143,10 @@ PackedCopy::PackedCopy(const Plan& plan, std::span<const std::unique_ptr<Device>
         end = round_up(end + bytes, kAlignment);
     }
     if (end == 0) return;
-    text_ = text_of(reader);
-    const int64_t first = round_up(static_cast<int64_t>(header(text_).size()), kPage);
+    const std::string digest = content(reader);
+    name_ = fmt::format("{}{}{}", plain_name(plan.graph), digest, kSuffix);
+    const std::string start = header(text_of(plan.graph, digest));
+    const int64_t first = round_up(static_cast<int64_t>(start.size()), kPage);
     for (int64_t& offset : offsets_)
         if (offset >= 0) offset += first;
     bytes_ = first + end + kAlignment;  // who reads whole vectors reads a few bytes further
@@ -144,19 +156,40 @@ PackedCopy::PackedCopy(const Plan& plan, std::span<const std::unique_ptr<Device>
     }
     make_own_folders(folder_);
     opened_ = open_own(folder_, why_not_);
-    if (!opened_) return;
-    const std::string start = header(text_);
-    struct stat status{};
-    if (::fstatat(opened_.get(), name_.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISREG(status.st_mode) && is_own(status) && status.st_size == bytes_) {
-        MappedFile kept((folder_ / name_).string());
-        if (static_cast<int64_t>(kept.bytes().size()) == bytes_ &&
-            std::memcmp(kept.bytes().data(), start.data(), start.size()) == 0) {
-            kept_.emplace(std::move(kept));
-            ::utimensat(opened_.get(), name_.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // used now
-            return;
-        }
+    if (opened_ && !find_kept(start)) begin(start);
+}
+
+PackedCopy::~PackedCopy() = default;
+
+std::string PackedCopy::content(const importer::WeightReader& reader) const {
+    Digest digest;
+    for (const importer::SourceFile& file : plan_.graph.files) digest.add(file.path);
+    for (const WeightShard& shard : plan_.weights) {
+        if (offset_of(shard) < 0) continue;
+        add(digest, plan_.graph.weight(shard.weight), reader);
+        for (const int64_t n :
+             {shard.rows.begin, shard.rows.end, shard.columns.begin, shard.columns.end,
+              static_cast<int64_t>(shard.dtype), offset_of(shard)})
+            digest.add(n);
     }
+    return digest.hex();
+}
+
+bool PackedCopy::find_kept(const std::string& start) {
+    struct stat status{};
+    if (::fstatat(opened_.get(), name_.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(status.st_mode) || !is_own(status) || status.st_size != bytes_)
+        return false;
+    MappedFile kept((folder_ / name_).string());
+    if (std::ssize(kept.bytes()) != bytes_ ||
+        std::memcmp(kept.bytes().data(), start.data(), start.size()) != 0)
+        return false;
+    kept_.emplace(std::move(kept));
+    ::utimensat(opened_.get(), name_.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // used now
+    return true;
+}
+
+void PackedCopy::begin(const std::string& start) {
     struct statvfs disk{};
     if (::fstatvfs(opened_.get(), &disk) == 0 &&
         static_cast<uint64_t>(bytes_) > uint64_t{disk.f_bavail} * disk.f_frsize) {
@@ -169,42 +202,16 @@ PackedCopy::PackedCopy(const Plan& plan, std::span<const std::unique_ptr<Device>
     made_->stream().write(start.data(), static_cast<std::streamsize>(start.size()));
 }
 
-PackedCopy::~PackedCopy() = default;
-
-// Also names the file: by the model's name and what is in it, so that a model that changed takes
-// the place of what it was.
-std::string PackedCopy::text_of(const importer::WeightReader& reader) {
-    Digest content;
-    for (const importer::SourceFile& file : plan_.graph.files) content.add(file.path);
-    for (size_t s = 0; s < plan_.weights.size(); ++s) {
-        if (offsets_[s] < 0) continue;
-        const WeightShard& shard = plan_.weights[s];
-        add(content, plan_.graph.weight(shard.weight), reader);
-        for (const int64_t n : {shard.rows.begin, shard.rows.end, shard.columns.begin,
-                                shard.columns.end, static_cast<int64_t>(shard.dtype), offsets_[s]})
-            content.add(n);
-    }
-    name_ = fmt::format("{}{}{}", plain_name(plan_.graph), content.hex(), kSuffix);
-    std::string text = fmt::format("{}\nprogram {}\n", content.hex(), this_program());
-    for (const importer::SourceFile& file : plan_.graph.files) {
-        struct stat status{};
-        if (file.present && ::stat(file.path.c_str(), &status) != 0)
-            throw UserError("{}: {}", file.path, last_error().message());
-        text += fmt::format("file {} {}\n", file.present ? times_of(status) : "absent", file.path);
-    }
-    return text;
-}
-
 std::span<const std::byte> PackedCopy::find(const WeightShard& shard) const {
     if (!kept_) return {};
-    const int64_t offset = offsets_[static_cast<size_t>(&shard - plan_.weights.data())];
+    const int64_t offset = offset_of(shard);
     if (offset < 0) return {};
     return kept_->bytes().subspan(static_cast<size_t>(offset),
                                   static_cast<size_t>(shard_bytes(plan_, shard)));
 }
 
 void PackedCopy::write(const WeightShard& shard, int64_t offset, std::span<const std::byte> part) {
-    const int64_t first = offsets_[static_cast<size_t>(&shard - plan_.weights.data())];
+    const int64_t first = offset_of(shard);
     if (!made_ || first < 0) return;
     const std::lock_guard lock(mutex_);
     made_->stream().seekp(first + offset);
@@ -229,7 +236,7 @@ std::string PackedCopy::commit() {
 
 int64_t PackedEntries::bytes() const {
     int64_t sum = 0;
-    for (const PackedEntry& entry : entries) sum += entry.bytes;
+    for (const OwnFile& entry : entries) sum += entry.bytes;
     return sum;
 }
 
@@ -245,22 +252,7 @@ PackedEntries with_entries(const Use& use) {
     const Descriptor opened = open_own(all.folder, why);
     if (!opened) throw UserError("no packed weights: {}", why);
     std::error_code error;
-    for (const std::string& name : names_in(
-             Descriptor(::openat(opened.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), error)) {
-        struct stat status{};
-        const bool left = name.ends_with(".tmp");  // by a process that was killed, if it is old
-        if (!name.ends_with(kSuffix) && !left) continue;
-        if (::fstatat(opened.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-            if (errno != ENOENT) error = last_error();
-            continue;
-        }
-        if (left && used_at(status) < std::chrono::system_clock::now() - std::chrono::hours(24))
-            ::unlinkat(opened.get(), name.c_str(), 0);
-        if (!left && S_ISREG(status.st_mode))
-            all.entries.push_back({name, int64_t{status.st_size}, used_at(status)});
-    }
-    std::ranges::sort(all.entries, {},
-                      [](const PackedEntry& e) { return std::tie(e.used, e.file); });
+    all.entries = files_of(opened.get(), kSuffix, error);
     if (!error) error = use(all, opened.get());
     if (error) throw UserError("{}: {}", all.folder.string(), error.message());
     return all;
@@ -275,7 +267,7 @@ PackedEntries packed_entries() {
 PackedEntries clear_packed() {
     return with_entries([](PackedEntries& all, int folder) {
         while (!all.entries.empty()) {
-            if (::unlinkat(folder, all.entries.front().file.c_str(), 0) != 0 && errno != ENOENT)
+            if (::unlinkat(folder, all.entries.front().name.c_str(), 0) != 0 && errno != ENOENT)
                 return last_error();
             all.entries.erase(all.entries.begin());
         }

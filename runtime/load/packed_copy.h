@@ -9,7 +9,6 @@
 // the folder is the user's own, and a file is written whole or not at all.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +17,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "importer/weights/weight_reader.h"
@@ -26,15 +24,20 @@
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/descriptor.h"
 #include "runtime/base/mapped_file.h"
+#include "runtime/base/own_folder.h"
 #include "runtime/device/device.h"
 
 namespace cleave::runtime {
 
+int64_t shard_columns(const planner::Plan& plan, const planner::WeightShard& shard);
+
 // Bytes of a shard as its device holds them; of a quantised one with the room between its parts.
 int64_t shard_bytes(const planner::Plan& plan, const planner::WeightShard& shard);
 
-// Where the shard's file has it as the device's kernels read it, on the host; else nothing. A NUMA
-// node's weights are in its own memory.
+// Whether the device reads weights where a file is mapped. A NUMA node's are in its own memory.
+bool reads_mapped(const Device& device);
+
+// Where the shard's file has it as such a device's kernels read it; else nothing.
 std::span<const std::byte> in_place(const importer::WeightReader& reader, const Device& device,
                                     const planner::WeightShard& shard);
 
@@ -56,11 +59,21 @@ public:
     std::string commit();
 
 private:
-    std::string text_of(const importer::WeightReader& reader);
+    // The position of the shard in the file; -1: not in it.
+    int64_t offset_of(const planner::WeightShard& shard) const {
+        return offsets_[static_cast<size_t>(&shard - plan_.weights.data())];
+    }
+    // The digest of what is in the file. It names it, behind the model's name, so that a model that
+    // changed takes the place of what it was.
+    std::string content(const importer::WeightReader& reader) const;
+    // Maps the copy that begins so; false where there is none.
+    bool find_kept(const std::string& start);
+    // Begins a new copy, or says why not.
+    void begin(const std::string& start);
 
     const planner::Plan& plan_;
     std::filesystem::path folder_, name_;
-    std::string text_, why_not_;
+    std::string why_not_;
     std::vector<int64_t> offsets_;  // by shard of the plan, in the file; -1: not in it
     int64_t bytes_ = 0;             // of the file
     Descriptor opened_;             // the folder
@@ -70,14 +83,10 @@ private:
 };
 
 // The copies of the cache, of all models.
-struct PackedEntry {
-    std::string file;  // "folder.model.onnx.5ca85fb9890dc718580c753a7ec1b0ab.packed"
-    int64_t bytes = 0;
-    std::chrono::system_clock::time_point used;  // last
-};
 struct PackedEntries {
     std::filesystem::path folder;
-    std::vector<PackedEntry> entries;  // used longest ago first
+    // "folder.model.onnx.5ca85fb9890dc718580c753a7ec1b0ab.packed", used longest ago first.
+    std::vector<OwnFile> entries;
     int64_t bytes() const;
 };
 

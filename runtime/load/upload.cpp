@@ -57,32 +57,29 @@ public:
         : options_(options), held_(std::make_shared<Held>(plan)) {
         if (options.keep_packed) held_->packed.emplace(plan, devices, held_->reader);
         for (const WeightShard& shard : plan.weights)
-            if (devices[shard.device.index()]) {
-                const auto kept = packed() ? packed()->find(shard) : std::span<const std::byte>();
-                total_ += kept.empty() ? moved_bytes(plan, shard) : std::ssize(kept);
-            }
+            if (devices[shard.device.index()])
+                total_ += kept(shard).empty() ? moved_bytes(plan, shard) : std::ssize(kept(shard));
     }
 
-    static int64_t columns(const Plan& plan, const WeightShard& shard) {
-        return plan.graph.weight(shard.weight).shape.size() < 2 ? 1 : shard.columns.size();
-    }
     // Without the room between the parts of a quantised one.
     static int64_t moved_bytes(const Plan& plan, const WeightShard& shard) {
         const Weight& weight = plan.graph.weight(shard.weight);
-        if (stays_quantized(weight, shard.dtype)) {
-            const auto format = importer::quantized_format(weight);
-            const auto l = quantized_layout(format, shard.rows.size(), shard.columns.size());
-            return shard.rows.size() * (l.row_bytes + l.scale_row_bytes + l.zero_row_bytes);
-        }
-        return dtype_bytes(shard.dtype, shard.rows.size() * columns(plan, shard));
+        if (!stays_quantized(weight, shard.dtype)) return shard_bytes(plan, shard);
+        const auto l = quantized_layout(importer::quantized_format(weight), shard.rows.size(),
+                                        shard.columns.size());
+        return shard.rows.size() * (l.row_bytes + l.scale_row_bytes + l.zero_row_bytes);
     }
 
     const WeightReader& reader() const { return held_->reader; }
     PackedCopy* packed() const { return held_->packed ? &*held_->packed : nullptr; }
+    // The shard in a packed copy; nothing where there is none.
+    std::span<const std::byte> kept(const WeightShard& shard) const {
+        return packed() ? packed()->find(shard) : std::span<const std::byte>();
+    }
     // What a shard is read from.
     std::span<const std::byte> source(const WeightShard& shard) const {
-        const auto kept = packed() ? packed()->find(shard) : std::span<const std::byte>();
-        return kept.empty() ? reader().stored_bytes(shard.weight, shard.rows) : kept;
+        const auto copy = kept(shard);
+        return copy.empty() ? reader().stored_bytes(shard.weight, shard.rows) : copy;
     }
     // Of what is used in place.
     std::shared_ptr<const void> owner() const { return held_; }
@@ -147,19 +144,14 @@ public:
     void run() {
         for (shard_ = 0; shard_ < shards_.size(); ++shard_) {
             const WeightShard& shard = *shards_[shard_];
-            if (shard.rows.empty() || Uploads::columns(plan_, shard) == 0) continue;
-            const std::span<const std::byte> stored = in_place(uploads_.reader(), device_, shard);
-            if (!stored.empty()) {
+            if (shard.rows.empty() || shard_columns(plan_, shard) == 0) continue;
+            const auto stored = in_place(uploads_.reader(), device_, shard);
+            const auto kept = uploads_.kept(shard);
+            if (!stored.empty())
                 use_in_place(shard, stored);
-                continue;
-            }
-            PackedCopy* packed = uploads_.packed();
-            const auto kept = packed ? packed->find(shard) : std::span<const std::byte>();
-            if (!kept.empty()) {
+            else if (!kept.empty())
                 use_kept(shard, kept);
-                continue;
-            }
-            if (stays_quantized(weight(shard), shard.dtype))
+            else if (stays_quantized(weight(shard), shard.dtype))
                 send_quantized(shard);
             else
                 send_dense(shard);
@@ -217,8 +209,7 @@ private:
 
     // On the host where it is mapped; other devices and NUMA nodes get it as it is.
     void use_kept(const WeightShard& shard, std::span<const std::byte> kept) {
-        if (device_.info().kind == DeviceKind::kHost && !device_.info().is_numa_node())
-            return use_in_place(shard, kept);
+        if (reads_mapped(device_)) return use_in_place(shard, kept);
         const auto most = static_cast<size_t>(chunks_.bytes());
         for (size_t at = 0; at < kept.size(); at += most) {
             const auto part = kept.subspan(at, std::min(most, kept.size() - at));
@@ -236,7 +227,7 @@ private:
     }
 
     void send_dense(const WeightShard& shard) {
-        const int64_t row_bytes = dtype_bytes(shard.dtype, Uploads::columns(plan_, shard));
+        const int64_t row_bytes = dtype_bytes(shard.dtype, shard_columns(plan_, shard));
         const int64_t rows_per_chunk = std::max<int64_t>(1, chunks_.bytes() / row_bytes);
         for (int64_t row = shard.rows.begin; row < shard.rows.end; row += rows_per_chunk) {
             const Range rows{row, std::min(shard.rows.end, row + rows_per_chunk)};

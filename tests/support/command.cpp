@@ -40,10 +40,14 @@ CommandResult run_program(const std::vector<std::string>& arguments) {
             read_file(folder.path() / "out"), read_file(folder.path() / "err")};
 }
 
+std::vector<std::string> joined(std::vector<std::string> first,
+                                const std::vector<std::string>& others) {
+    first.insert(first.end(), others.begin(), others.end());
+    return first;
+}
+
 CommandResult run_cleave(const std::vector<std::string>& arguments) {
-    std::vector<std::string> all{CLEAVE_BINARY};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    return run_program(all);
+    return run_program(joined({CLEAVE_BINARY}, arguments));
 }
 
 std::filesystem::path bundled_model() {

@@ -18,6 +18,10 @@ struct CommandResult {
 CommandResult run_program(const std::vector<std::string>& arguments);
 CommandResult run_cleave(const std::vector<std::string>& arguments);
 
+// The first words and then the others.
+std::vector<std::string> joined(std::vector<std::string> first,
+                                const std::vector<std::string>& others);
+
 // Empty where there is no such file.
 std::string read_file(const std::filesystem::path& path);
 

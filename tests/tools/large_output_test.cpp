@@ -20,11 +20,6 @@ using Words = std::vector<std::string>;
 
 constexpr size_t kColumns = 120, kLines = 100;
 
-Words with(Words command, const Words& more) {
-    command.insert(command.end(), more.begin(), more.end());
-    return command;
-}
-
 // The words of a text in which lines go on.
 std::string unwrapped(const std::string& text) {
     std::string whole;
@@ -63,7 +58,7 @@ TEST_CASE("a plan for 1,024 devices takes at most 500 MB, whatever it is for", "
                                    Words{"--objective", "throughput", "--concurrency", "512"}}) {
         const Words plan{CLEAVE_BINARY, "plan", "llama-3.1-405b", "--devices", "sim:h100[0-1023]"};
         const CommandResult result =
-            run_program(with(with({"python3", "-c", peak}, plan), objective));
+            run_program(joined(joined({"python3", "-c", peak}, plan), objective));
         INFO(result.error);
         REQUIRE(result.exit_code == 0);
         CHECK(std::stoll(result.output) * 1024 <= 500'000'000);
@@ -79,23 +74,25 @@ TEST_CASE("no command prints more than 100 lines of 120 columns of a plan of man
           Case{"llama-3-8b", {"--devices", "sim:h100[0-63]"}, {"--pp", "30"}},
           Case{"llama-3-8b", {"--devices", kKinds, "--fabric", "ib400"}, {"--pp", "9"}},
           Case{"llama-3-8b", {"--devices", hosts}, {"--pp", "5"}}}) {
-        const Words on = with(with({model}, devices), shape);
-        for (const char* command : {"plan", "inspect", "limits"}) check_short(with({command}, on));
+        const Words on = joined(joined({model}, devices), shape);
+        for (const char* command : {"plan", "inspect", "limits"})
+            check_short(joined({command}, on));
         for (const char* what : {"token", "links", "layers.5"})
-            check_short(with(with({"why"}, on), {what}));
-        check_short(with(with({"why-not"}, on), {"pp=4"}));
-        check_short(with({"devices"}, devices));
+            check_short(joined(joined({"why"}, on), {what}));
+        check_short(joined(joined({"why-not"}, on), {"pp=4"}));
+        check_short(joined({"devices"}, devices));
     }
     const Words many{"llama-3-8b", "--devices", "sim:h100[0-63]"};
-    check_short(with({"what-if"}, with(many, {"--pp", "8", "--tp", "8", "--batch", "4"})));
+    check_short(joined({"what-if"}, joined(many, {"--pp", "8", "--tp", "8", "--batch", "4"})));
     check_short({"plan", "llama-3-8b", "--devices", "sim:h100[0-3]", "--pareto"});
-    check_short(with({"plan"}, with(many, {"--tp", "8", "--sweep", "batch=1,8"})));
+    check_short(joined({"plan"}, joined(many, {"--tp", "8", "--sweep", "batch=1,8"})));
     const TemporaryFolder folder;
     const std::string a = (folder.path() / ("a" + std::string(150, 'a') + ".plan")).string(),
                       b = (folder.path() / "b.plan").string();
-    REQUIRE(run_cleave(with({"plan"}, with(many, {"--pp", "30", "-o", a}))).exit_code == 0);
-    REQUIRE(run_cleave(with({"plan"}, with(many, {"--tp", "8", "--pp", "8", "-o", b}))).exit_code ==
-            0);
+    REQUIRE(run_cleave(joined({"plan"}, joined(many, {"--pp", "30", "-o", a}))).exit_code == 0);
+    REQUIRE(
+        run_cleave(joined({"plan"}, joined(many, {"--tp", "8", "--pp", "8", "-o", b}))).exit_code ==
+        0);
     check_short({"diff", a, b});
 }
 
@@ -106,8 +103,8 @@ TEST_CASE("every figure across nodes says its fabric and that it was not run", "
     const Words on{"llama-3-8b", "--devices", "sim:h100[0-15]", "--tp", "8", "--pp", "2"};
     const TemporaryFolder folder;
     const std::string plan = (folder.path() / "a.plan").string();
-    REQUIRE(run_cleave(with({"plan"}, with(on, {"-o", plan}))).exit_code == 0);
-    const Words sweep = with({"plan"}, with(on, {"--sweep", "batch=1,2"}));
+    REQUIRE(run_cleave(joined({"plan"}, joined(on, {"-o", plan}))).exit_code == 0);
+    const Words sweep = joined({"plan"}, joined(on, {"--sweep", "batch=1,2"}));
     const Words pareto{"plan",       "llama-3.1-405b",
                        "--devices",  "sim:h100[0-15]",
                        "--context",  "1024",
@@ -123,10 +120,10 @@ TEST_CASE("every figure across nodes says its fabric and that it was not run", "
         const CommandResult text = run_cleave(question);
         REQUIRE(text.exit_code == 0);
         CHECK_THAT(unwrapped(text.output), Catch::Contains("rests on " + words));
-        const Json json = Json::parse(run_cleave(with(question, {"--json"})).output);
+        const Json json = Json::parse(run_cleave(joined(question, {"--json"})).output);
         CHECK(json["rests_on"][0] == words);
         CHECK(json["rests_on"].size() >= 3);
-        const CommandResult csv = run_cleave(with(question, {"--csv", "-"}));
+        const CommandResult csv = run_cleave(joined(question, {"--csv", "-"}));
         REQUIRE(csv.exit_code == 0);
         CHECK_THAT(csv.output, Catch::Contains("network") && Catch::Contains(words));
     }
@@ -137,9 +134,9 @@ TEST_CASE("every figure across nodes says its fabric and that it was not run", "
         CHECK_THAT(unwrapped(run_cleave({"inspect", plan, "--show", part}).output),
                    Catch::Contains(words));
     const Words serve =
-        with({"plan"}, with(on, {"--serve", "rate=1,prompt=64,output=8,requests=4"}));
+        joined({"plan"}, joined(on, {"--serve", "rate=1,prompt=64,output=8,requests=4"}));
     CHECK_THAT(unwrapped(run_cleave(serve).output), Catch::Contains("rests on " + words));
-    CHECK(Json::parse(run_cleave(with(serve, {"--json"})).output)["network"] == words);
+    CHECK(Json::parse(run_cleave(joined(serve, {"--json"})).output)["network"] == words);
     // Inside one node nothing is said.
     const CommandResult one = run_cleave({"limits", "llama-3-8b", "--devices", "sim:h100[0-1]"});
     CHECK_THAT(one.output, Catch::Contains("rests on") && !Catch::Contains("not run"));

@@ -12,14 +12,8 @@ using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;
 
 CommandResult on_two_nodes(const Words& arguments) {
-    Words all{"env", "HWLOC_SYNTHETIC=numa:2(memory=8GB) core:1 pu:1", CLEAVE_BINARY};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    return run_program(all);
-}
-
-Words together(Words first, const Words& more) {
-    first.insert(first.end(), more.begin(), more.end());
-    return first;
+    return run_program(joined(
+        {"env", "HWLOC_SYNTHETIC=numa:2(memory=8GB) core:1 pu:1", CLEAVE_BINARY}, arguments));
 }
 
 }  // namespace
@@ -29,27 +23,27 @@ TEST_CASE("NUMA nodes as devices have the tokens of one device, from the plan's 
     const TemporaryFolder folder;
     const std::string model = bundled_model().string();
     const Words asked{"--prompt", "Once upon a time", "--max-new-tokens", "12"};
-    const CommandResult one = run_cleave(together({"run", model, "--devices", "host"}, asked));
+    const CommandResult one = run_cleave(joined({"run", model, "--devices", "host"}, asked));
     REQUIRE(one.exit_code == 0);
     REQUIRE(!one.output.empty());
     for (const Words& shape : {Words{"--tp", "2"}, Words{"--pp", "2", "--tp", "1"}}) {
-        const CommandResult two = on_two_nodes(
-            together(together({"run", model, "--devices", "host@numa"}, shape), asked));
+        const CommandResult two =
+            on_two_nodes(joined(joined({"run", model, "--devices", "host@numa"}, shape), asked));
         INFO(two.error);
         CHECK(two.exit_code == 0);
         CHECK(two.output == one.output);
     }
     const CommandResult second =
-        on_two_nodes(together({"run", model, "--devices", "host[1]@numa"}, asked));
+        on_two_nodes(joined({"run", model, "--devices", "host[1]@numa"}, asked));
     INFO(second.error);
     CHECK(second.output == one.output);
 
     const std::string plan = (folder.path() / "two.plan").string();
     REQUIRE(on_two_nodes({"plan", model, "--devices", "host@numa", "--tp", "2", "-o", plan})
                 .exit_code == 0);
-    CHECK(on_two_nodes(together({"run", plan}, asked)).output == one.output);
+    CHECK(on_two_nodes(joined({"run", plan}, asked)).output == one.output);
     if (runtime::read_numa_nodes().size() == 1) {
-        const CommandResult refused = run_cleave(together({"run", plan}, asked));
+        const CommandResult refused = run_cleave(joined({"run", plan}, asked));
         CHECK(refused.exit_code == 1);
         CHECK_THAT(refused.error, Contains("host[1]@numa is a NUMA node that this host has not"));
     }

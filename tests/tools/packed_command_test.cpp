@@ -25,14 +25,13 @@ public:
     CommandResult run(const Words& more, bool keep = true) const {
         Words words{"run", file().string(), "--prompt", "Once upon a time", "--max-new-tokens",
                     "12",  "--dtype",       "int4"};
-        words.insert(words.end(), more.begin(), more.end());
+        words = joined(words, more);
         if (keep) words.push_back("--keep-packed");
         return cleave(words);
     }
     CommandResult cleave(const Words& words) const {
-        Words all{"env", "XDG_CACHE_HOME=" + cache_.string(), CLEAVE_BINARY};
-        all.insert(all.end(), words.begin(), words.end());
-        return run_program(all);
+        return run_program(
+            joined({"env", "XDG_CACHE_HOME=" + cache_.string(), CLEAVE_BINARY}, words));
     }
 
     fs::path file() const { return model_ / bundled_model().filename(); }

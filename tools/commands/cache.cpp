@@ -52,9 +52,9 @@ void show_json(const codegen::CacheContents& all, const runtime::PackedEntries& 
                                        {"last_used", utc(entry.used)}});
     document["packed"] = {
         {"folder", packed.folder.string()}, {"bytes", packed.bytes()}, {"entries", Json::array()}};
-    for (const runtime::PackedEntry& entry : packed.entries)
+    for (const OwnFile& entry : packed.entries)
         document["packed"]["entries"].push_back(
-            {{"file", entry.file}, {"bytes", entry.bytes}, {"last_used", utc(entry.used)}});
+            {{"file", entry.name}, {"bytes", entry.bytes}, {"last_used", utc(entry.used)}});
     show("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -75,8 +75,8 @@ void show_packed(const runtime::PackedEntries& packed) {
     if (packed.entries.empty()) return;
     planner::TextTable table("<><", "");
     table.row({"last used", "size", "packed weights"});
-    for (const runtime::PackedEntry& entry : packed.entries)
-        table.row({utc(entry.used), format_bytes(entry.bytes), entry.file});
+    for (const OwnFile& entry : packed.entries)
+        table.row({utc(entry.used), format_bytes(entry.bytes), entry.name});
     show_text(table.text(terminal_width()));
 }
 

@@ -292,8 +292,7 @@ Measured measure(const DevicesArguments& flags, const std::string& rank = "") {
         else if (spec.numa)
             throw UserError(
                 "--measure --devices {}: the host is measured whole, and NUMA nodes have their "
-                "part "
-                "of its rates; leave @numa out",
+                "part of its rates; leave @numa out",
                 spec.text);
     std::string path = flags.output.empty() ? calibration_path() : flags.output;
     if (path.empty())

@@ -2,13 +2,12 @@
 // hwloc's objects, freed by their owners.
 #pragma once
 
-#include <cerrno>
 #include <memory>
-#include <system_error>
 
 #include <hwloc.h>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/reason.h"
 
 namespace cleave::runtime {
 
@@ -22,16 +21,12 @@ struct FreeBitmap {
 };
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
 
-inline std::string reason_of_errno() {
-    return std::error_code(errno, std::generic_category()).message();
-}
-
 // Of this host, or of that which hwloc's own variables name (HWLOC_SYNTHETIC, HWLOC_XMLFILE).
 // UserError where hwloc cannot say.
 inline Topology load_topology() {
     hwloc_topology_t raw = nullptr;
     const auto refuse = [] {
-        throw UserError("hwloc cannot say what this host has: {}", reason_of_errno());
+        throw UserError("hwloc cannot say what this host has: {}", last_error().message());
     };
     if (hwloc_topology_init(&raw) != 0) refuse();
     Topology topology(raw);

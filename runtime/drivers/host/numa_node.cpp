@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/reason.h"
 #include "runtime/drivers/host/hwloc_topology.h"
 
 namespace cleave::runtime {
@@ -13,7 +14,8 @@ namespace {
 Bitmap usable(hwloc_topology* topology) {
     Bitmap cores(hwloc_bitmap_alloc());
     if (!cores || hwloc_get_cpubind(topology, cores.get(), HWLOC_CPUBIND_PROCESS) != 0)
-        throw UserError("hwloc cannot say which cores this process may use: {}", reason_of_errno());
+        throw UserError("hwloc cannot say which cores this process may use: {}",
+                        last_error().message());
     return cores;
 }
 
@@ -70,7 +72,7 @@ NumaBinding::NumaBinding(NumaBinding&&) noexcept = default;
 void NumaBinding::keep_thread() const {
     if (hwloc_set_cpubind(node_->topology.get(), node_->cores.get(),
                           HWLOC_CPUBIND_THREAD | HWLOC_CPUBIND_STRICT) != 0)
-        throw DeviceError("keeping a thread on the cores of its NUMA node", reason_of_errno(),
+        throw DeviceError("keeping a thread on the cores of its NUMA node", last_error().message(),
                           device_);
 }
 
@@ -82,7 +84,7 @@ void NumaBinding::keep_memory(void* address, size_t bytes) const {
             fmt::format("keeping {} bytes in the memory of its NUMA node", bytes),
             fmt::format("{}; a container has to allow mbind (--cap-add SYS_NICE), or leave @numa "
                         "out",
-                        reason_of_errno()),
+                        last_error().message()),
             device_);
 }
 
@@ -95,7 +97,7 @@ NumaBinding::Scope::Scope(const NumaBinding& node)
     : before_(std::make_unique<Before>(node.node_->topology.get(), Bitmap(hwloc_bitmap_alloc()))) {
     if (!before_->cores ||
         hwloc_get_cpubind(before_->topology, before_->cores.get(), HWLOC_CPUBIND_THREAD) != 0)
-        throw DeviceError("reading the cores of a thread", reason_of_errno(), node.device_);
+        throw DeviceError("reading the cores of a thread", last_error().message(), node.device_);
     node.keep_thread();
 }
 
